@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+# What `cmake --install` copies: headers, library, CMake package and pkg-config file.
+
+include(CMakePackageConfigHelpers)
+
+set(millrace_cmake_dir "${CMAKE_INSTALL_LIBDIR}/cmake/millrace")
+
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/millrace" DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
+        FILES_MATCHING PATTERN "*.h")
+install(TARGETS millrace_core EXPORT millrace-core-targets
+        ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
+        LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
+        RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+install(EXPORT millrace-core-targets NAMESPACE millrace:: DESTINATION ${millrace_cmake_dir})
+
+configure_package_config_file("${PROJECT_SOURCE_DIR}/cmake/millraceConfig.cmake.in"
+                              "${PROJECT_BINARY_DIR}/millraceConfig.cmake"
+                              INSTALL_DESTINATION ${millrace_cmake_dir})
+write_basic_package_version_file("${PROJECT_BINARY_DIR}/millraceConfigVersion.cmake"
+                                 COMPATIBILITY SameMinorVersion)
+install(FILES "${PROJECT_BINARY_DIR}/millraceConfig.cmake"
+              "${PROJECT_BINARY_DIR}/millraceConfigVersion.cmake"
+        DESTINATION ${millrace_cmake_dir})
+
+# The prefix is written relative to the file, so an installed tree can be moved.
+file(RELATIVE_PATH millrace_pc_to_prefix "/prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/prefix")
+string(REGEX REPLACE "/$" "" millrace_pc_to_prefix "${millrace_pc_to_prefix}")
+set(millrace_pc_private "${CMAKE_THREAD_LIBS_INIT}")
+foreach(lib IN LISTS CMAKE_DL_LIBS LIBDW_LIBRARIES)
+  string(APPEND millrace_pc_private " -l${lib}")
+endforeach()
+string(STRIP "${millrace_pc_private}" millrace_pc_private)
+configure_file("${PROJECT_SOURCE_DIR}/cmake/millrace-core.pc.in"
+               "${PROJECT_BINARY_DIR}/millrace-core.pc" @ONLY)
+install(FILES "${PROJECT_BINARY_DIR}/millrace-core.pc"
+        DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig")

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+# The tests: one program per layer from tests/<layer>/**/*_test.cc.
+#
+# A file named *_slow_test.cc goes into a second program of its layer, whose tests carry the label
+# `slow`. A layer without tests has no program.
+
+include(GoogleTest)
+find_package(GTest REQUIRED)
+find_package(Python3 REQUIRED COMPONENTS Interpreter)
+find_package(rapidcheck QUIET)
+if(NOT TARGET rapidcheck)
+  find_library(MILLRACE_RAPIDCHECK rapidcheck REQUIRED)
+  add_library(rapidcheck INTERFACE IMPORTED)
+  target_link_libraries(rapidcheck INTERFACE ${MILLRACE_RAPIDCHECK})
+endif()
+
+if(MILLRACE_SANITIZE)
+  set(millrace_test_timeout 360)
+else()
+  set(millrace_test_timeout 120)
+endif()
+
+# Helpers and main() of all layers' tests; it also makes the precompiled header that they share.
+file(GLOB millrace_support_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/support/*.cc")
+add_library(millrace_test_support STATIC ${millrace_support_sources})
+millrace_compile_options(millrace_test_support)
+target_include_directories(millrace_test_support PUBLIC "${PROJECT_SOURCE_DIR}/src"
+                                                        "${PROJECT_SOURCE_DIR}/tests")
+target_link_libraries(millrace_test_support PUBLIC millrace_core_for_tests GTest::gmock GTest::gtest
+                                                   rapidcheck)
+target_precompile_headers(millrace_test_support PRIVATE
+  <gmock/gmock.h> <gtest/gtest.h> <atomic> <chrono> <functional> <memory> <mutex> <string> <thread>
+  <utility> <vector>)
+# With these, equal content gives an equal precompiled header, as ccache needs it.
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  set(millrace_pch_options -fpch-preprocess)
+else()
+  set(millrace_pch_options "SHELL:-Xclang -fno-pch-timestamp")
+endif()
+target_compile_options(millrace_test_support PRIVATE "${millrace_pch_options}")
+
+# Registers the tests of a gtest program under `<prefix>.<Suite>.<Test>` with this label.
+function(millrace_discover_tests program prefix label)
+  gtest_discover_tests(${program}
+    TEST_PREFIX "${prefix}."
+    DISCOVERY_TIMEOUT 120
+    PROPERTIES TIMEOUT ${millrace_test_timeout} LABELS ${label})
+endfunction()
+
+function(millrace_add_layer_tests program layer label)
+  add_executable(${program} ${ARGN})
+  millrace_compile_options(${program})
+  target_compile_options(${program} PRIVATE "${millrace_pch_options}")
+  target_link_libraries(${program} PRIVATE millrace_test_support)
+  target_precompile_headers(${program} REUSE_FROM millrace_test_support)
+  millrace_discover_tests(${program} ${layer} ${label})
+endfunction()
+
+foreach(layer IN LISTS millrace_core_layers ITEMS integration fault)
+  file(GLOB_RECURSE tests CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/${layer}/*_test.cc")
+  set(slow_tests ${tests})
+  list(FILTER slow_tests INCLUDE REGEX "_slow_test\\.cc$")
+  list(FILTER tests EXCLUDE REGEX "_slow_test\\.cc$")
+  if(tests)
+    millrace_add_layer_tests(millrace_${layer}_tests ${layer} ${layer} ${tests})
+  endif()
+  if(slow_tests)
+    millrace_add_layer_tests(millrace_${layer}_slow_tests ${layer} slow ${slow_tests})
+  endif()
+endforeach()
+
+foreach(folder interleave checks install)
+  if(EXISTS "${PROJECT_SOURCE_DIR}/tests/${folder}/CMakeLists.txt")
+    add_subdirectory("${PROJECT_SOURCE_DIR}/tests/${folder}")
+  endif()
+endforeach()

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+// EventLoop: one thread that runs tasks, timers and I/O callbacks, one after the other.
+//
+// Threads: any thread may call anything here except where a line says "loop thread". Callbacks run on the
+// loop's thread, never two at a time.
+// Ownership: a group owns its loops; handles (Ref<EventLoop>), watches and promises keep the object alive,
+// but not running. The thread starts with the first task and ends with shutdownGracefully().
+#pragma once
+
+#include <millrace/base/export.h>
+#include <millrace/base/ref.h>
+#include <millrace/concurrent/event_executor.h>
+#include <millrace/loop/io_handler.h>
+#include <millrace/loop/loop_options.h>
+#include <millrace/loop/metrics.h>
+#include <millrace/loop/watch.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+namespace millrace {
+
+class EventLoopGroup;
+
+/// A task that runs at the end of a turn; see EventLoop::executeAfterEventLoopIteration.
+class TailTask {
+ public:
+  /// True if it had not run yet and now never will. Any thread.
+  MILLRACE_API bool remove() const noexcept;
+
+ private:
+  friend class EventLoop;
+  struct State;
+  std::shared_ptr<State> state_;  // shared by this handle and the queued task
+};
+
+class MILLRACE_API EventLoop final : public EventExecutor, public RefCounted<EventLoop> {
+ public:
+  /// Where a loop is in its life. Suspension is reserved for later.
+  enum class State { notStarted, started, suspending, suspended, shuttingDown, shutdown, terminated };
+
+  /// A loop without a thread: whoever calls run() or runNow() drives it. The first thread that does so
+  /// is its owner. Throws Exception if the engine cannot be made.
+  static Ref<EventLoop> handDriven(const LoopOptions& options = {});
+
+  /// The loop whose turn the calling thread is in, or null.
+  static EventLoop* current() noexcept;
+
+  // --- tasks ---
+  EventLoop& next() noexcept override { return *this; }
+  void execute(Task task) override;
+  bool tryExecute(Task task) override;
+  bool offer(Task& task) override;
+  void lazyExecute(Task task) override;
+  ScheduledFuture schedule(Duration delay, Task task) override;
+  ScheduledFuture scheduleAtFixedRate(Duration initial, Duration period, Task task) override;
+  ScheduledFuture scheduleWithFixedDelay(Duration initial, Duration delay, Task task) override;
+  /// Runs `task` at the end of the current turn (or the next one, when called from outside or by a
+  /// tail task). Wakes a sleeping loop, but does not start one. Rejected as by execute().
+  TailTask executeAfterEventLoopIteration(Task task);
+  /// User tasks that wait to run, tail tasks included.
+  std::size_t pendingTasks() const noexcept;
+  std::size_t load() const noexcept override;
+
+  // --- descriptors and signals ---
+  /// Calls `callback` whenever `fd` is ready for one of `events` (sys/events.h). The descriptor stays
+  /// yours and must stay open until the watch ends. Throws std::invalid_argument if `fd` is not open,
+  /// the callback is empty or there is nothing to wait for; the future fails if the engine refuses. On
+  /// the loop thread the future is done at once.
+  Future<Watch> watch(int fd, std::uint32_t events, WatchCallback callback,
+                      Trigger trigger = Trigger::level, WatchEnd onEnd = {});
+  /// Calls `callback` when the process gets `signal`. Blocks the signal for the calling thread and those
+  /// it makes from now on: call it early in main(). Throws std::invalid_argument for a bad number.
+  Future<Watch> onSignal(int signal, std::function<void(int)> callback);
+
+  // --- whose thread ---
+  bool inEventLoop() const noexcept override { return internal::tlsCurrentExecutor == this; }
+  /// Throws std::logic_error naming the loop unless inEventLoop().
+  void assertInEventLoop() const;
+  /// The group that made it; null for a hand-driven loop and once the group is gone.
+  EventLoopGroup* parent() const noexcept;
+  /// "mr-<group>-<index>".
+  const std::string& name() const noexcept;
+  /// The kernel's number of the thread that drives it; 0 before the start and after the end.
+  std::int64_t threadId() const noexcept;
+  Clock& clock() const noexcept;
+
+  // --- driving by hand ---
+  /// One turn that waits for work until `until` at the most. Returns how many tasks and events it ran.
+  /// Throws std::logic_error on a second thread or on a loop that has its own thread.
+  std::size_t run(Deadline until);
+  /// One turn that does not wait.
+  std::size_t runNow() { return run(Deadline::past()); }
+
+  // --- settings ---
+  int ioRatio() const noexcept;
+  /// Throws std::invalid_argument outside of 1 to 100.
+  void setIoRatio(int percent);
+  const IoType& ioType() const noexcept;
+  /// Makes the engine's selector anew; everything registered moves over.
+  void rebuildSelector();
+
+  // --- the end ---
+  State state() const noexcept;
+  bool isShuttingDown() const noexcept override { return state() >= State::shuttingDown; }
+  bool isShutdown() const noexcept override { return state() >= State::shutdown; }
+  bool isTerminated() const noexcept override { return state() == State::terminated; }
+  Future<ShutdownReport> shutdownGracefully(Duration quiet = Duration::zero(),
+                                            Duration timeout = std::chrono::seconds(15)) override;
+  Future<ShutdownReport> terminationFuture() const override;
+  /// Runs when the loop begins to shut down, before anything is closed. False if it is too late.
+  bool beforeShutdown(Task task);
+  /// Runs at the very end, after the last task; in the order of addition, each once, even if one
+  /// throws. Gives a number for removeShutdownHook, 0 if it is too late.
+  std::uint64_t addShutdownHook(Task hook);
+  bool removeShutdownHook(std::uint64_t id);
+
+  // --- looking at it ---
+  LoopMetrics metrics() const;
+  /// State, figures, timers and watches in words. Asks the loop, for 100 ms at the most; a loop that
+  /// does not answer is described from outside, with what it has been running and for how long.
+  std::string dump() const;
+
+  void retain() const noexcept override { ref(); }
+  void release() const noexcept override { unref(); }
+
+ private:
+  friend class RefCounted<EventLoop>;
+  friend class EventLoopGroup;
+  friend class Watch;
+  friend class Watchdog;
+  struct Parts;
+
+  EventLoop(const LoopOptions::Values& options, std::string name, int index, bool handDriven);
+  ~EventLoop() override;
+
+  std::unique_ptr<Parts> parts_;
+};
+
+}  // namespace millrace

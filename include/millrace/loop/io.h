@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// The engines by name: EventLoopGroup workers(4, io::epoll());
+#pragma once
+
+#include <millrace/base/export.h>
+#include <millrace/loop/io_handler.h>
+
+#include <string_view>
+
+namespace millrace::io {
+
+/// How many events one wait can bring: an array that doubles when it was full, or a fixed one.
+struct EventArray {
+  int initial = 1024;
+  bool grows = true;
+};
+
+/// epoll, edge and level. The default. Making a loop opens two descriptors.
+MILLRACE_API IoFactory epoll(EventArray events = {});
+/// poll(2), level only. For few descriptors, and to compare with.
+MILLRACE_API IoFactory poll();
+/// No I/O at all: a plain executor with timers that sleeps in a futex. Needs no descriptor.
+MILLRACE_API IoFactory parking();
+/// What MILLRACE_IO names, else the best that this machine has: epoll today.
+MILLRACE_API IoFactory automatic();
+
+/// By name: automatic, epoll, poll, parking. Throws std::invalid_argument with the list of names.
+MILLRACE_API IoFactory byName(std::string_view name);
+
+/// The types that `EventLoop::ioType()` gives.
+MILLRACE_API extern const IoType epollType;
+MILLRACE_API extern const IoType pollType;
+MILLRACE_API extern const IoType parkingType;
+
+}  // namespace millrace::io

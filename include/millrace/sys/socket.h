@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// Socket calls, thin: they decide nothing. Sockets made here are nonblocking and closed on exec;
+// nothing raises SIGPIPE.
+//
+// Calls that happen once per connection return a Result whose text names the address. Calls that
+// happen once per message return a count or -errno and never allocate. Threads: any.
+#pragma once
+
+#include <millrace/base/export.h>
+#include <millrace/base/result.h>
+#include <millrace/sys/fd.h>
+#include <millrace/sys/socket_address.h>
+
+#include <cstddef>
+#include <utility>
+
+struct iovec;
+struct msghdr;
+
+namespace millrace {
+
+enum class SocketType { stream, datagram };
+enum class ShutdownHow { read, write, both };
+enum class Blocking { no, yes };
+
+/// A descriptor and where it came from.
+struct Accepted {
+  Fd fd;
+  SocketAddress peer;
+};
+
+/// A new socket for addresses of the family of `address`. Fails with EMFILE, ENFILE, EAFNOSUPPORT.
+MILLRACE_API Result<Fd> openSocket(const SocketAddress& address, SocketType type);
+/// Two Unix sockets connected with each other. Fails with EMFILE, ENFILE.
+MILLRACE_API Result<std::pair<Fd, Fd>> openSocketPair(SocketType type);
+
+/// Fails with EADDRINUSE, EADDRNOTAVAIL, EACCES; the text names the address.
+MILLRACE_API Result<void> bindSocket(int fd, const SocketAddress& address);
+MILLRACE_API Result<void> listenSocket(int fd, int backlog);
+/// One connection. Fails with EAGAIN when there is none, EMFILE, ECONNABORTED…; not with EINTR.
+MILLRACE_API Result<Accepted> acceptSocket(int fd);
+/// As acceptSocket for those that count failures instead of reporting them: the new descriptor,
+/// nonblocking and closed on exec, or -errno. `peer` may be null.
+MILLRACE_API int acceptNow(int fd, SocketAddress* peer) noexcept;
+/// True if connected at once, false if it is under way: wait for kWritable, then ask socketError.
+/// Fails with ECONNREFUSED, ENETUNREACH…; the text names the address.
+MILLRACE_API Result<bool> connectSocket(int fd, const SocketAddress& address);
+/// 0 or -errno; -ENOTCONN is common and harmless.
+MILLRACE_API int shutdownSocket(int fd, ShutdownHow how) noexcept;
+
+/// Options whose value is an int, with the kernel's numbers: `setOption(fd, SOL_SOCKET,
+/// SO_REUSEADDR, 1)`. Fails with ENOPROTOOPT, EINVAL, EPERM.
+MILLRACE_API Result<void> setOption(int fd, int level, int name, int value);
+MILLRACE_API Result<int> getOption(int fd, int level, int name);
+/// Options whose value is a struct. `size` is its size; `get` returns how many bytes were filled
+/// in.
+MILLRACE_API Result<void> setOptionBytes(int fd, int level, int name, const void* value,
+                                         std::size_t size);
+MILLRACE_API Result<std::size_t> getOptionBytes(int fd, int level, int name, void* value,
+                                                std::size_t size);
+/// Takes the pending error of the socket (SO_ERROR): 0 or the errno, positive.
+MILLRACE_API int socketError(int fd) noexcept;
+/// Switches O_NONBLOCK.
+MILLRACE_API Result<void> setBlocking(int fd, Blocking mode);
+
+MILLRACE_API Result<SocketAddress> sockName(int fd);
+/// Fails with ENOTCONN.
+MILLRACE_API Result<SocketAddress> peerName(int fd);
+/// Removes the name of a Unix socket from the file system; a name that is not there is fine.
+MILLRACE_API Result<void> unlinkPath(const SocketAddress& address);
+
+// Once per message: bytes moved, 0 at the end of input, or -errno. EINTR is tried again, so that
+// -EAGAIN is the one failure that is none.
+MILLRACE_API std::ptrdiff_t recvSocket(int fd, void* to, std::size_t size, int flags = 0) noexcept;
+MILLRACE_API std::ptrdiff_t sendSocket(int fd, const void* from, std::size_t size,
+                                       int flags = 0) noexcept;
+MILLRACE_API std::ptrdiff_t recvMessage(int fd, msghdr& message, int flags = 0) noexcept;
+MILLRACE_API std::ptrdiff_t sendMessage(int fd, const msghdr& message, int flags = 0) noexcept;
+MILLRACE_API std::ptrdiff_t readParts(int fd, const iovec* parts, int count) noexcept;
+/// A gathering send for sockets (sendmsg underneath: writev cannot refuse SIGPIPE).
+MILLRACE_API std::ptrdiff_t sendParts(int fd, const iovec* parts, int count) noexcept;
+/// A gathering write for descriptors that are no sockets; a broken pipe raises SIGPIPE there.
+MILLRACE_API std::ptrdiff_t writeParts(int fd, const iovec* parts, int count) noexcept;
+
+}  // namespace millrace

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <millrace/loop/event_loop.h>
+
+#include "loop/event_loop_parts.h"
+
+#include <millrace/concurrent/global_executor.h>
+#include <millrace/loop/io.h>
+
+#include <stdexcept>
+
+namespace millrace {
+
+EventLoop::Parts::Parts(EventLoop& loop, const LoopOptions::Values& values, std::string loopTitle,
+                        int loopIndex, bool drivenByHand)
+    : self(loop),
+      options(values),
+      loopName(std::move(loopTitle)),
+      index(loopIndex),
+      byHand(drivenByHand),
+      time(values.clock != nullptr ? values.clock : &Clock::real()),
+      real(time->isReal()),
+      forkGeneration(currentForkGeneration()),
+      terminated(globalExecutor()),
+      terminatedFuture(terminated.future()),
+      timers(loop) {
+  if (options.strategy) {
+    strategy = options.strategy();
+    if (!strategy) {
+      throw std::invalid_argument(loopName + ": the select strategy factory gave nothing");
+    }
+  }
+  io = (options.io.type != nullptr ? options.io : io::automatic()).make().orThrow();
+  ioRatio.store(options.ioRatio, std::memory_order_relaxed);
+  stopNode.task = [this] { beginShutdown(); };
+  tickNode.task = [this] { tickQueued.store(false, std::memory_order_release); };
+  if (!real) time->addListener(*this);
+}
+
+EventLoop::Parts::~Parts() {
+  if (ClockListener::isLinked()) time->removeListener(*this);
+}
+
+EventLoop::EventLoop(const LoopOptions::Values& options, std::string name, int index,
+                     bool handDriven)
+    : parts_(std::make_unique<Parts>(*this, options, std::move(name), index, handDriven)) {}
+
+// Runs when nobody refers to it any more: it has ended, or never had a thread, or (driven by hand, or in
+// a forked child) nobody will drive it again.
+EventLoop::~EventLoop() {
+  Parts& parts = *parts_;
+  ref();  // what runs now may take references again
+  if (!isTerminated() && !parts.isForked()) parts.endAbandoned();
+  parts.joinThread();
+}
+
+Ref<EventLoop> EventLoop::handDriven(const LoopOptions& options) {
+  static Atomic<int> number{0};
+  const auto& values = options.values();
+  const int index = number.fetch_add(1, std::memory_order_relaxed) + 1;
+  const std::string group = values.name.empty() ? "hand" : values.name;
+  return Ref<EventLoop>(
+      new EventLoop(values, "mr-" + group + "-" + std::to_string(index), index - 1, true));
+}
+
+EventLoop* EventLoop::current() noexcept {
+  // Only loops set it.
+  return const_cast<EventLoop*>(static_cast<const EventLoop*>(internal::tlsCurrentExecutor));
+}
+
+std::size_t EventLoop::pendingTasks() const noexcept {
+  return parts_->in.inbox.userTasks() + parts_->runListUsers.load(std::memory_order_relaxed);
+}
+
+std::size_t EventLoop::load() const noexcept {
+  return pendingTasks() + parts_->io->registrations();
+}
+
+void EventLoop::assertInEventLoop() const {
+  if (inEventLoop()) return;
+  const EventLoop* here = current();
+  throw std::logic_error("this call belongs to the thread of " + name() + ", but came from " +
+                         (here == nullptr ? std::string("a thread that is in no loop's turn")
+                                          : "the thread of " + here->name()) +
+                         "; use execute() or submit() to get there");
+}
+
+EventLoopGroup* EventLoop::parent() const noexcept {
+  return parts_->group.load(std::memory_order_acquire);
+}
+const std::string& EventLoop::name() const noexcept { return parts_->loopName; }
+std::int64_t EventLoop::threadId() const noexcept {
+  return parts_->kernelThread.load(std::memory_order_relaxed);
+}
+Clock& EventLoop::clock() const noexcept { return *parts_->time; }
+
+int EventLoop::ioRatio() const noexcept { return parts_->ioRatio.load(std::memory_order_relaxed); }
+
+void EventLoop::setIoRatio(int percent) {
+  LoopOptions().ioRatio(percent);  // checks
+  parts_->ioRatio.store(percent, std::memory_order_relaxed);
+}
+
+const IoType& EventLoop::ioType() const noexcept { return parts_->io->type(); }
+
+void EventLoop::rebuildSelector() {
+  if (inEventLoop()) {
+    parts_->rebuild("somebody asked for it");
+  } else {
+    execute([this] { parts_->rebuild("somebody asked for it"); });
+  }
+}
+
+EventLoop::State EventLoop::state() const noexcept { return parts_->life.state(); }
+
+Future<ShutdownReport> EventLoop::terminationFuture() const { return parts_->terminatedFuture; }
+
+LoopMetrics EventLoop::metrics() const {
+  const LoopFigures& figures = parts_->figures;
+  LoopMetrics copy;
+  copy.turns = figures.turns.get();
+  copy.tasks = parts_->progress.load(std::memory_order_relaxed);
+  copy.timers = figures.timers.get();
+  copy.lateTimers = figures.lateTimers.get();
+  copy.ioEvents = figures.ioEvents.get();
+  copy.sleeps = figures.sleeps.get();
+  copy.wakeups = figures.wakeups.get();
+  copy.prematureReturns = figures.premature.get();
+  copy.rebuilds = figures.rebuilds.get();
+  copy.failures = figures.failures.get();
+  copy.stalls = figures.stalls.load(std::memory_order_relaxed);
+  copy.busyNanos = figures.busyNanos.get();
+  copy.pendingTasks = pendingTasks();
+  copy.registrations = parts_->io->registrations();
+  copy.turnTime = figures.turnTime.snapshot();
+  copy.taskDelay = figures.taskDelay.snapshot();
+  copy.timerLateness = figures.timerLateness.snapshot();
+  return copy;
+}
+
+}  // namespace millrace

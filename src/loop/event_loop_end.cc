@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: Apache-2.0
+// The start of a loop's thread, its shutdown and its end. See docs/design/shutdown.md.
+#include "loop/event_loop_parts.h"
+
+#include <millrace/base/log.h>
+#include <millrace/concurrent/global_executor.h>
+#include <millrace/sys/futex.h>
+#include <millrace/sys/signal.h>
+
+#include <algorithm>
+#include <stdexcept>
+
+namespace millrace {
+
+namespace {
+
+/// Completes the end of a loop when its thread's locals are gone: constructed first, so destroyed last.
+struct EndOfThread {
+  EventLoop* loop = nullptr;  // counted
+  void (*finish)(EventLoop*) = nullptr;
+  ~EndOfThread() {
+    if (loop != nullptr) finish(loop);
+  }
+};
+
+}  // namespace
+
+// --- start ---
+
+Result<void> EventLoop::Parts::makeThread() {
+  if (isForked()) {
+    return Error(Errc::forked, "start", loopName + " (make a new EventLoopGroup after fork())");
+  }
+  watchForExit();
+  self.ref();  // the thread's
+  auto body = [this] { threadBody(); };
+  if (options.executor != nullptr || options.threadFactory) {
+    try {
+      if (options.executor != nullptr) {
+        options.executor->execute(body);
+      } else {
+        options.threadFactory(loopName, body);
+      }
+      return {};
+    } catch (...) {
+      self.unref();
+      return Error::fromCurrentException("start " + loopName);
+    }
+  }
+  ownsThread = true;
+  Result<Thread> started = startThread(loopName, body);
+  if (!started) {
+    ownsThread = false;
+    self.unref();
+    return started.error();
+  }
+  std::lock_guard lock(threadMutex);
+  thread = std::move(started).value();
+  return {};
+}
+
+void EventLoop::Parts::threadBody() {
+  static thread_local EndOfThread end;
+  const bool tellAtThreadEnd = ownsThread;
+  if (tellAtThreadEnd) {
+    end.loop = &self;
+    end.finish = [](EventLoop* loop) {
+      loop->parts_->terminate();
+      loop->unref();
+    };
+    setLogThread(loopName.c_str());
+    static_cast<void>(blockAllSignals());
+    static_cast<void>(setTimerSlack(1));
+    if (!options.cpus.empty()) {
+      const int cpu = options.cpus[static_cast<std::size_t>(index) % options.cpus.size()];
+      if (Result<void> pinned = pinThread({cpu}); !pinned) {
+        log(LogLevel::warn, "loop", loopName, ": runs unpinned: ", pinned.error().message());
+      }
+    }
+    if (options.setsNice) {
+      if (Result<void> set = setThreadPriority(options.nice); !set) {
+        log(LogLevel::warn, "loop", loopName, ": keeps its priority: ", set.error().message());
+      }
+    }
+  }
+  drive();
+  if (!tellAtThreadEnd) {
+    Ref<EventLoop> last = Ref<EventLoop>::adopt(&self);
+    terminate();
+  }
+}
+
+// The loop is driven by the calling thread from now on.
+void EventLoop::Parts::beginRunning() {
+  life.markStarted();
+  cache = &NodeCache::ofThread();
+  kernelThread.store(millrace::threadId(), std::memory_order_relaxed);
+  lastExecution = now();
+  if (Result<void> ready = io->attach(*this); !ready) {
+    bodyFailure = ready.error();
+    log(LogLevel::error, "loop", loopName, ": cannot run: ", bodyFailure.message());
+    requestStop();
+  } else {
+    attached = true;
+  }
+}
+
+void EventLoop::Parts::drive() {
+  beginRunning();
+  while (!closed) turn(Deadline::never());
+}
+
+// --- shutdown ---
+
+namespace {
+
+void raiseTo(Atomic<std::int64_t>& value, std::int64_t wanted) noexcept {
+  std::int64_t seen = value.load(std::memory_order_relaxed);
+  while (seen < wanted &&
+         !value.compare_exchange_weak(seen, wanted, std::memory_order_release,
+                                      std::memory_order_relaxed)) {
+  }
+}
+
+}  // namespace
+
+Future<ShutdownReport> EventLoop::shutdownGracefully(Duration quiet, Duration timeout) {
+  if (quiet.count() < 0 || timeout < quiet) {
+    throw std::invalid_argument(
+        "shutdownGracefully(): a quiet period of " + std::to_string(quiet.count()) +
+        "ns and a timeout of " + std::to_string(timeout.count()) +
+        "ns do not fit; quiet must not be negative and the timeout not below it");
+  }
+  raiseTo(parts_->quietNanos, quiet.count());
+  raiseTo(parts_->timeoutNanos, timeout.count());
+  if (!parts_->isForked()) parts_->requestStop();
+  return terminationFuture();
+}
+
+void EventLoop::Parts::requestStop() {
+  if (stopRequested.exchange(true, std::memory_order_acq_rel)) return;
+  if (life.endUnstarted()) {
+    endUnstarted();
+    return;
+  }
+  if (pushFramework(stopNode)) wakeIfAsleep();
+  pauseWord.store(1, std::memory_order_seq_cst);
+  futexWake(pauseWord, 1);
+}
+
+// Runs as a node of the inbox: everything queued before it runs before it.
+void EventLoop::Parts::beginShutdown() {
+  if (shutdownBegun) return;
+  shutdownBegun = true;
+  if (life.state() < State::shuttingDown) life.advance(State::shuttingDown);
+  shutdownBegan = now();
+  std::vector<Task> first;
+  {
+    std::lock_guard lock(hookMutex);
+    beforeClosed = true;
+    first = std::move(beforeHooks);
+  }
+  for (Task& task : first) runGuarded(task, "beforeShutdown task");
+  report.timersCancelled += timers.cancelAll();
+  report.watchesClosed += io->registrations();
+  io->closeAll(CloseMode::linger);
+}
+
+Deadline EventLoop::Parts::shutdownWakeup() const noexcept {
+  const std::int64_t hardEnd =
+      saturatingAdd(shutdownBegan, timeoutNanos.load(std::memory_order_acquire));
+  if (io->registrations() != 0) return Deadline::at(hardEnd);
+  const std::int64_t quietEnd =
+      saturatingAdd(lastExecution, quietNanos.load(std::memory_order_acquire));
+  return Deadline::at(std::min(hardEnd, quietEnd));
+}
+
+// True when nothing is left to wait for.
+bool EventLoop::Parts::confirmShutdown() {
+  if (!shutdownBegun) beginShutdown();
+  const std::int64_t moment = now();
+  const std::int64_t timeout = timeoutNanos.load(std::memory_order_acquire);
+  const std::int64_t quiet = quietNanos.load(std::memory_order_acquire);
+  const bool busy = hasTasks() || io->registrations() != 0;
+  if (moment - shutdownBegan >= timeout && (busy || quiet != 0)) {
+    report.timedOut = true;
+    io->interrupt();
+    io->closeAll(CloseMode::force);
+    return true;
+  }
+  return !busy && (quiet == 0 || moment - lastExecution >= quiet);
+}
+
+// Everything after the quiet period: hooks, the last tasks, the engine.
+void EventLoop::Parts::endInLoop() {
+  runHooks();
+  life.advance(State::shutdown);
+  closed = true;
+  Inbox::Taken last = in.inbox.close();
+  runList.append(last.chain);
+  runListUsers.store(runListUsers.load(std::memory_order_relaxed) + last.userTasks,
+                     std::memory_order_relaxed);
+  runAllLeft();
+  report.timersCancelled += timers.cancelAll();
+  giveBack();
+  if (!real) time->removeListener(*this);
+  if (attached) io->detach();
+  io->awaitWakeups(in.word.paid());
+  kernelThread.store(0, std::memory_order_relaxed);
+}
+
+// Hooks may post tasks and add hooks: until neither is left.
+void EventLoop::Parts::runHooks() {
+  for (;;) {
+    std::vector<std::pair<std::uint64_t, Task>> batch;
+    {
+      std::lock_guard lock(hookMutex);
+      batch = std::move(hooks);
+      hooks.clear();
+      hooksClosed = batch.empty();
+    }
+    if (batch.empty()) return;
+    for (auto& [id, hook] : batch) runGuarded(hook, "shutdown hook");
+    runBatch();
+  }
+}
+
+void EventLoop::Parts::runAllLeft() {
+  const std::uint64_t before = progress.load(std::memory_order_relaxed);
+  while (TaskNode* node = runList.popFront()) runNode(node);
+  runTail();
+  if (report.timedOut) {
+    report.tasksRunAfterTimeout += progress.load(std::memory_order_relaxed) - before;
+  }
+}
+
+// A loop that never had a thread ends on the caller's.
+void EventLoop::Parts::endUnstarted() {
+  const Executor* before = std::exchange(internal::tlsCurrentExecutor, &self);
+  cache = &NodeCache::ofThread();
+  lastExecution = now();
+  runBatch();
+  beginShutdown();
+  if (io->registrations() != 0) io->closeAll(CloseMode::force);
+  endInLoop();
+  internal::tlsCurrentExecutor = before;
+  terminate();
+}
+
+// The last reference is gone and nobody will drive it again.
+void EventLoop::Parts::endAbandoned() {
+  stopRequested.store(true, std::memory_order_relaxed);
+  if (!life.endUnstarted()) life.advance(State::shuttingDown);
+  endUnstarted();
+}
+
+void EventLoop::Parts::terminate() {
+  life.advance(State::terminated);
+  if (bodyFailure) {
+    terminated.tryFailure(bodyFailure);
+  } else {
+    terminated.trySuccess(report);
+  }
+}
+
+void EventLoop::Parts::joinThread() noexcept {
+  std::lock_guard lock(threadMutex);
+  if (!thread.joinable()) return;
+  if (thread.id() == currentThread()) {
+    thread.detach();
+  } else {
+    thread.join();
+  }
+}
+
+// --- hooks ---
+
+bool EventLoop::beforeShutdown(Task task) {
+  if (!task) throw std::invalid_argument("beforeShutdown(): the task is empty; give it a callable");
+  std::lock_guard lock(parts_->hookMutex);
+  if (parts_->beforeClosed) return false;
+  parts_->beforeHooks.push_back(std::move(task));
+  return true;
+}
+
+std::uint64_t EventLoop::addShutdownHook(Task hook) {
+  if (!hook) throw std::invalid_argument("addShutdownHook(): the hook is empty; give it a callable");
+  std::lock_guard lock(parts_->hookMutex);
+  if (parts_->hooksClosed) return 0;
+  parts_->hooks.emplace_back(parts_->nextHook, std::move(hook));
+  return parts_->nextHook++;
+}
+
+bool EventLoop::removeShutdownHook(std::uint64_t id) {
+  std::lock_guard lock(parts_->hookMutex);
+  return std::erase_if(parts_->hooks, [id](const auto& each) { return each.first == id; }) != 0;
+}
+
+// --- by hand ---
+
+void EventLoop::Parts::wrongDriver() const {
+  throw std::logic_error(
+      loopName + (byHand ? ": run() on a second thread; a hand-driven loop belongs to the thread that "
+                           "called run() first"
+                         : ": run() on a loop that has a thread of its own; use "
+                           "EventLoop::handDriven() for a loop that you drive"));
+}
+
+std::size_t EventLoop::run(Deadline until) {
+  Parts& parts = *parts_;
+  if (!parts.byHand) parts.wrongDriver();
+  parts.checkNotForked("run");
+  const std::uint64_t me = currentThread();
+  std::uint64_t owner = 0;
+  if (!parts.driver.compare_exchange_strong(owner, me, std::memory_order_acq_rel) && owner != me) {
+    parts.wrongDriver();
+  }
+  if (inEventLoop()) {
+    throw std::logic_error(name() + ": run() from within its own turn");
+  }
+  if (isShutdown()) return 0;
+  if (parts.cache == nullptr) {
+    if (!parts.life.startByHand()) return 0;  // another thread is ending it
+    parts.beginRunning();
+  }
+  parts.turnEnded = 0;  // what the caller did between two runs is not I/O time
+  const std::size_t handled = parts.turn(until);
+  if (parts.closed && !isTerminated()) parts.terminate();
+  return handled;
+}
+
+}  // namespace millrace

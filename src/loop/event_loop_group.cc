@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <millrace/loop/event_loop_group.h>
+
+#include "loop/event_loop_parts.h"
+
+#include <millrace/base/log.h>
+#include <millrace/concurrent/global_executor.h>
+#include <millrace/loop/io.h>
+
+#include <mutex>
+#include <stdexcept>
+
+namespace millrace {
+
+namespace {
+
+Atomic<int> nextGroupNumber{1};
+
+}  // namespace
+
+struct EventLoopGroup::Core {
+  std::string name;
+  std::vector<Ref<EventLoop>> loops;
+  std::unique_ptr<Chooser> chooser;
+  Promise<ShutdownReport> terminated{globalExecutor()};
+  Future<ShutdownReport> terminatedFuture = terminated.future();
+  std::mutex mutex;
+  std::size_t left = 0;    // guarded by mutex: loops that have not ended
+  ShutdownReport report;   // guarded by mutex
+  Error failure;           // guarded by mutex
+
+  void oneEnded(const Result<ShutdownReport>& result) {
+    bool last = false;
+    {
+      std::lock_guard lock(mutex);
+      if (result.ok()) {
+        report += result.value();
+      } else if (!failure) {
+        failure = result.error();
+      }
+      last = --left == 0;
+    }
+    if (!last) return;
+    if (failure) {
+      terminated.tryFailure(failure);
+    } else {
+      terminated.trySuccess(report);
+    }
+  }
+};
+
+EventLoopGroup::EventLoopGroup(int loops) : EventLoopGroup(LoopOptions().loops(loops)) {}
+
+EventLoopGroup::EventLoopGroup(int loops, IoFactory io)
+    : EventLoopGroup(LoopOptions().loops(loops).io(std::move(io))) {}
+
+EventLoopGroup::EventLoopGroup(const LoopOptions& options) : core_(std::make_shared<Core>()) {
+  LoopOptions::Values values = options.values();
+  if (values.io.type == nullptr) values.io = io::automatic();
+  const int number = nextGroupNumber.fetch_add(1, std::memory_order_relaxed);
+  core_->name = values.name.empty() ? std::to_string(number) : values.name;
+  const int count = values.loops == 0 ? defaultLoopCount() : values.loops;
+  // Nothing has started, so the loops made before a failing one end at once in their destructors.
+  try {
+    core_->loops.reserve(static_cast<std::size_t>(count));
+    for (int i = 0; i < count; ++i) {
+      std::string title = "mr-" + core_->name + "-" + std::to_string(i + 1);
+      core_->loops.emplace_back(new EventLoop(values, std::move(title), i, false));
+      core_->loops.back()->parts_->group.store(this, std::memory_order_release);
+    }
+  } catch (const Exception& e) {
+    for (const Ref<EventLoop>& loop : core_->loops) static_cast<void>(loop->shutdownGracefully());
+    throw Exception(Error(e.error().code(), "EventLoopGroup " + core_->name,
+                          "(making loop " + std::to_string(core_->loops.size() + 1) + " of " +
+                              std::to_string(count) + ": " + e.error().message() + ")"));
+  } catch (...) {
+    for (const Ref<EventLoop>& loop : core_->loops) static_cast<void>(loop->shutdownGracefully());
+    throw;
+  }
+  std::vector<EventExecutor*> children;
+  for (const Ref<EventLoop>& loop : core_->loops) children.push_back(loop.get());
+  core_->chooser = values.chooser(children);
+  if (!core_->chooser) throw std::invalid_argument("chooser(): the factory gave nothing");
+  core_->left = core_->loops.size();
+  for (const Ref<EventLoop>& loop : core_->loops) {
+    loop->terminationFuture().addListener(
+        [core = core_](const Result<ShutdownReport>& result) { core->oneEnded(result); });
+  }
+}
+
+EventLoopGroup::~EventLoopGroup() {
+  static_cast<void>(shutdownGracefully());
+  for (const Ref<EventLoop>& loop : core_->loops) {
+    loop->parts_->group.store(nullptr, std::memory_order_release);
+  }
+  const bool forked = core_->loops.front()->parts_->isForked();
+  if (forked || isExiting()) return;
+  if (internal::tlsCurrentExecutor != nullptr || globalExecutor().inEventLoop()) {
+    // Waiting here could wait for ourselves. The threads end on their own; each loop lives until then.
+    return;
+  }
+  bool all = true;
+  for (const Ref<EventLoop>& loop : core_->loops) {
+    const Duration patience =
+        Duration(loop->parts_->timeoutNanos.load(std::memory_order_relaxed)) +
+        std::chrono::seconds(1);
+    if (loop->terminationFuture().await(Deadline::after(patience))) {
+      loop->parts_->joinThread();
+      continue;
+    }
+    all = false;
+    log(LogLevel::error, "loop", "group ", core_->name,
+        " is destroyed, but a loop does not end and is left behind: ", loop->dump());
+  }
+  if (all) core_->terminatedFuture.await();
+}
+
+EventLoop& EventLoopGroup::next() { return static_cast<EventLoop&>(core_->chooser->next()); }
+
+bool EventLoopGroup::inEventLoop() const noexcept {
+  for (const Ref<EventLoop>& loop : core_->loops) {
+    if (loop->inEventLoop()) return true;
+  }
+  return false;
+}
+
+std::size_t EventLoopGroup::load() const noexcept {
+  std::size_t sum = 0;
+  for (const Ref<EventLoop>& loop : core_->loops) sum += loop->load();
+  return sum;
+}
+
+EventLoopGroup::Iterator EventLoopGroup::begin() const noexcept {
+  return Iterator(core_->loops.data());
+}
+EventLoopGroup::Iterator EventLoopGroup::end() const noexcept {
+  return Iterator(core_->loops.data() + core_->loops.size());
+}
+std::size_t EventLoopGroup::size() const noexcept { return core_->loops.size(); }
+
+namespace {
+
+template <class Loops, class Question>
+bool allOf(const Loops& loops, Question question) noexcept {
+  for (const auto& loop : loops) {
+    if (!question(*loop)) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+bool EventLoopGroup::isShuttingDown() const noexcept {
+  return allOf(core_->loops, [](const EventLoop& loop) { return loop.isShuttingDown(); });
+}
+bool EventLoopGroup::isShutdown() const noexcept {
+  return allOf(core_->loops, [](const EventLoop& loop) { return loop.isShutdown(); });
+}
+bool EventLoopGroup::isTerminated() const noexcept {
+  return allOf(core_->loops, [](const EventLoop& loop) { return loop.isTerminated(); });
+}
+
+Future<ShutdownReport> EventLoopGroup::shutdownGracefully(Duration quiet, Duration timeout) {
+  for (const Ref<EventLoop>& loop : core_->loops) {
+    static_cast<void>(loop->shutdownGracefully(quiet, timeout));
+  }
+  return terminationFuture();
+}
+
+Future<ShutdownReport> EventLoopGroup::terminationFuture() const { return core_->terminatedFuture; }
+
+LoopMetrics EventLoopGroup::metrics() const {
+  LoopMetrics sum;
+  for (const Ref<EventLoop>& loop : core_->loops) sum += loop->metrics();
+  return sum;
+}
+
+std::string EventLoopGroup::dump() const {
+  std::string text = "group " + core_->name + ": " + std::to_string(core_->loops.size()) +
+                     " loops, " + std::to_string(core_->loops.size() - endedLoops()) +
+                     " keep it from ending\n";
+  for (const Ref<EventLoop>& loop : core_->loops) text += loop->dump();
+  return text;
+}
+
+std::size_t EventLoopGroup::endedLoops() const noexcept {
+  std::size_t ended = 0;
+  for (const Ref<EventLoop>& loop : core_->loops) ended += loop->isTerminated() ? 1 : 0;
+  return ended;
+}
+
+const std::string& EventLoopGroup::name() const noexcept { return core_->name; }
+
+}  // namespace millrace

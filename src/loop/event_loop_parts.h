@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+// The parts that an EventLoop is made of, and what they do together. Private to the layer.
+//
+// event_loop.cc        the calls of the public class
+// event_loop_post.cc   how tasks and timers come in (any thread)
+// event_loop_turn.cc   one turn (loop thread)
+// event_loop_end.cc    start of the thread, shutdown, end
+// event_loop_watch.cc  descriptors, signals
+#pragma once
+
+#include "loop/life_cycle.h"
+
+#include <millrace/base/atomic.h>
+#include <millrace/base/clock.h>
+#include <millrace/concurrent/inbox.h>
+#include <millrace/concurrent/timer_queue.h>
+#include <millrace/concurrent/wakeup_word.h>
+#include <millrace/loop/event_loop.h>
+#include <millrace/sys/thread.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <typeinfo>
+#include <utility>
+#include <vector>
+
+namespace millrace {
+
+/// Figures of one loop, written by it alone.
+struct LoopFigures {
+  internal::Counter turns, timers, lateTimers, ioEvents, sleeps, premature, rebuilds, failures,
+      busyNanos;
+  internal::Counter wakeups;
+  std::atomic<std::uint64_t> stalls{0};  // written by the watchdog
+  internal::Histogram turnTime, taskDelay, timerLateness;
+};
+
+struct TailTask::State {
+  enum class Phase { waiting, taken };
+  Atomic<Phase> phase{Phase::waiting};
+  Task task;
+  bool claim() noexcept {
+    return phase.exchange(Phase::taken, std::memory_order_acq_rel) == Phase::waiting;
+  }
+};
+
+struct EventLoop::Parts final : IoLoop, ClockListener {
+  using State = EventLoop::State;
+  enum class Wake { now, lazily };
+
+  Parts(EventLoop& loop, const LoopOptions::Values& options, std::string loopName, int loopIndex,
+        bool byHand);
+  ~Parts();
+
+  // --- IoLoop ---
+  std::string_view name() const noexcept override { return loopName; }
+  const Clock& clock() const noexcept override { return *time; }
+  void callbackBegins(const std::type_info& what) noexcept override {
+    running.store(&what, std::memory_order_relaxed);
+    callbacks.store(callbacks.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  }
+  void callbackFailed(const std::type_info& what) noexcept override;
+  // --- ClockListener: a ManualClock moved (any thread) ---
+  void clockMoved() noexcept override;
+
+  // --- event_loop_post.cc, any thread ---
+  bool post(Task& task, Wake wake);
+  bool postFromOutside(Task& task, Wake wake);
+  void postInLoop(Task& task);
+  bool pushFramework(TaskNode& node);
+  void pushProbe();
+  void wakeIfAsleep() noexcept;
+  bool reserve() noexcept;
+  void startIfNeeded(TaskNode* own);
+  bool arm(TimerNode& timer);
+  ScheduledFuture scheduleTimer(const char* call, Duration delay, Duration period,
+                                TimerNode::Repeat repeat, Task task);
+  void reject(Task&& task);
+  void checkNotForked(const char* call) const;
+  bool isForked() const noexcept;
+
+  // --- event_loop_turn.cc, loop thread ---
+  std::size_t turn(Deadline limit);
+  int ioPhase(Deadline limit);
+  void runTurn(Deadline limit);
+  bool hasTasks() const noexcept;
+  WaitOutcome waitForIo(Deadline until);
+  int blockUntil(Deadline limit);
+  bool spinForWork();
+  bool noteWaitEnd(bool early);
+  void noteBegin(const std::type_info* what) noexcept {
+    running.store(what, std::memory_order_relaxed);
+    progress.store(progress.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  }
+  void countUserTaskBegun() noexcept;
+  void runBatch();
+  void rebuild(const char* reason);
+  void failedTurn();
+  void takeInbox();
+  void runTasks(std::int64_t ioNanos, bool hadIo);
+  void runNode(TaskNode* node);
+  void runTimer(TimerNode& timer);
+  void runTail();
+  void recycle(TaskNode* node) noexcept;
+  void giveBack() noexcept;
+  void runGuarded(Task& task, const char* what);
+  std::int64_t now() noexcept { return real ? Clock::real().nanos() : time->nanos(); }
+
+  // --- event_loop_dump.cc, loop thread ---
+  std::string describeInLoop() const;
+
+  // --- event_loop_end.cc ---
+  Result<void> makeThread();
+  void threadBody();
+  void beginRunning();
+  void drive();
+  void requestStop();
+  void beginShutdown();
+  bool confirmShutdown();
+  Deadline shutdownWakeup() const noexcept;
+  void endInLoop();
+  void runHooks();
+  void runAllLeft();
+  void endUnstarted();
+  void endAbandoned();
+  void terminate();
+  void joinThread() noexcept;
+  void wrongDriver() const;
+
+  // --- constant after construction ---
+  EventLoop& self;
+  const LoopOptions::Values options;
+  const std::string loopName;
+  const int index;
+  const bool byHand;
+  Clock* const time;
+  const bool real;  // time is the machine's: deadlines may become kernel timeouts
+  const std::uint64_t forkGeneration;
+  std::unique_ptr<SelectStrategy> strategy;  // null: the default
+  std::unique_ptr<IoHandler> io;             // gone after the end; other threads use it by wakeup only
+
+  // --- shared: what a post touches, on one line ---
+  struct alignas(64) {
+    Inbox inbox;
+    WakeupWord word;
+  } in;
+  alignas(64) LifeCycle<State> life;
+  Atomic<std::int64_t> reserved{0};         // user tasks that count against the capacity, if limited
+  Atomic<std::int64_t> wakeRequestedAt{0};  // when the last paid wakeup was asked for
+  Atomic<std::uint32_t> outsideTimers{0};   // every 1024th wakes, so that the inbox does not swell
+  Atomic<bool> stopRequested{false};
+  Atomic<bool> tickQueued{false};
+  Atomic<std::int64_t> quietNanos{0};
+  Atomic<std::int64_t> timeoutNanos{0};
+  Atomic<int> ioRatio{50};
+  Atomic<std::int64_t> kernelThread{0};
+  Atomic<std::uint64_t> driver{0};   // the thread that drives a hand-driven loop
+  Atomic<std::uint32_t> pauseWord{0};  // 1 ends a pause after a failed turn
+  Atomic<EventLoopGroup*> group{nullptr};
+  std::mutex hookMutex;
+  std::vector<std::pair<std::uint64_t, Task>> hooks;  // guarded by hookMutex
+  std::vector<Task> beforeHooks;                      // guarded by hookMutex
+  std::uint64_t nextHook = 1;                         // guarded by hookMutex
+  bool hooksClosed = false;                           // guarded by hookMutex
+  bool beforeClosed = false;                          // guarded by hookMutex
+  std::mutex threadMutex;
+  Thread thread;  // guarded by threadMutex
+  Promise<ShutdownReport> terminated;
+  Future<ShutdownReport> terminatedFuture;
+  TaskNode stopNode;
+  TaskNode tickNode;
+
+  // --- what other threads may look at while the loop works ---
+  LoopFigures figures;
+  Atomic<std::size_t> runListUsers{0};      // user tasks in runList and tail
+  Atomic<std::int64_t> turnBegan{0};        // real nanoseconds; 0 while it waits
+  Atomic<const std::type_info*> running{nullptr};  // the task or callback that runs
+  Atomic<std::uint64_t> progress{0};   // tasks begun; the watchdog sees both stand still
+  Atomic<std::uint64_t> callbacks{0};  // callbacks of descriptors begun
+
+  // --- loop thread only ---
+  TimerQueue timers;
+  TaskChain runList;
+  TaskChain tail;
+  TaskChain used;  // nodes to give back
+  std::uint64_t usedCount = 0;
+  NodeCache* cache = nullptr;
+  bool closed = false;         // in-loop posts are rejected, too
+  bool attached = false;
+  bool ownsThread = false;     // the thread is ours: its locals go before the end is told
+  int premature = 0;
+  std::size_t events = 0;      // of the current turn
+  bool waitBlocked = false;    // the last wait was a sleep
+  bool waitWasEarly = false;   // and returned before its time with nothing to show
+  std::int64_t waitEnded = 0;  // clock readings of the current turn
+  std::int64_t turnEnded = 0;
+  std::int64_t lastExecution = 0;
+  std::int64_t shutdownBegan = 0;
+  bool shutdownBegun = false;
+  ShutdownReport report;
+  Error bodyFailure;
+};
+
+/// Counts forks: a loop of another generation belongs to the parent process.
+std::uint64_t currentForkGeneration() noexcept;
+/// True once exit() has begun.
+bool isExiting() noexcept;
+/// From now on exit() is noticed.
+void watchForExit() noexcept;
+
+}  // namespace millrace

@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+// How tasks and timers come in. Any thread; see docs/design/wakeup.md.
+#include "loop/event_loop_parts.h"
+
+#include <millrace/base/error.h>
+
+#include <stdexcept>
+
+namespace millrace {
+
+namespace {
+
+/// Every so many posts of a thread one measures how long it takes to be run.
+constexpr std::uint32_t kProbeInterval = 256;
+[[gnu::tls_model("initial-exec")]] constinit thread_local std::uint32_t tlsPosts = 0;
+
+}  // namespace
+
+bool EventLoop::Parts::isForked() const noexcept {
+  return currentForkGeneration() != forkGeneration;
+}
+
+void EventLoop::Parts::checkNotForked(const char* call) const {
+  if (!isForked()) return;
+  throw Exception(Error(Errc::forked, call,
+                        loopName + " (its thread stayed in the parent process; make a new "
+                                   "EventLoopGroup after fork())"));
+}
+
+// Room for one more user task; given back when it begins to run.
+bool EventLoop::Parts::reserve() noexcept {
+  if (options.maxPendingTasks == 0) return true;
+  const auto limit = static_cast<std::int64_t>(options.maxPendingTasks);
+  if (reserved.fetch_add(1, std::memory_order_relaxed) < limit) return true;
+  reserved.fetch_sub(1, std::memory_order_relaxed);
+  return false;
+}
+
+bool EventLoop::Parts::post(Task& task, Wake wake) {
+  if (!self.inEventLoop()) return postFromOutside(task, wake);
+  if (closed || !reserve()) return false;
+  postInLoop(task);
+  return true;
+}
+
+bool EventLoop::Parts::postFromOutside(Task& task, Wake wake) {
+  if (isForked() || !reserve()) return false;
+  NodeCache& mine = NodeCache::ofThread();
+  if (++tlsPosts % kProbeInterval == 0) pushProbe();
+  TaskNode* node = mine.get(in.inbox.pool());
+  node->task = std::move(task);
+  if (!in.inbox.push(node, TaskNode::user)) {
+    task = std::move(node->task);
+    mine.unget(node);
+    if (options.maxPendingTasks != 0) reserved.fetch_sub(1, std::memory_order_relaxed);
+    return false;
+  }
+  if (life.state() == State::notStarted) startIfNeeded(node);
+  if (wake == Wake::now) wakeIfAsleep();
+  return true;
+}
+
+void EventLoop::Parts::postInLoop(Task& task) {
+  // What others pushed before comes first.
+  if (!in.inbox.isEmpty()) takeInbox();
+  TaskNode* node = cache->get(in.inbox.pool());
+  node->task = std::move(task);
+  node->set(nullptr, TaskNode::user);
+  runList.append(node);
+  runListUsers.store(runListUsers.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+}
+
+bool EventLoop::Parts::pushFramework(TaskNode& node) {
+  return in.inbox.push(&node, TaskNode::framework | TaskNode::borrowed);
+}
+
+// A node that tells how long posts wait before they run.
+void EventLoop::Parts::pushProbe() {
+  TaskNode* node = NodeCache::ofThread().get(in.inbox.pool());
+  node->task = [this, posted = Clock::real().nanos()] {
+    figures.taskDelay.record(Clock::real().nanos() - posted);
+  };
+  if (!in.inbox.push(node, TaskNode::framework)) {
+    node->task.reset();
+    NodeCache::ofThread().unget(node);
+  }
+}
+
+void EventLoop::Parts::wakeIfAsleep() noexcept {
+  if (!in.word.mustWake()) return;
+  wakeRequestedAt.store(Clock::real().nanos(), std::memory_order_relaxed);
+  io->wakeup();
+}
+
+void EventLoop::Parts::startIfNeeded(TaskNode* own) {
+  if (byHand) return;
+  Result<void> started = life.start(in.inbox, own, [this] { return makeThread(); });
+  if (started) return;
+  if (own != nullptr) {
+    if ((own->kind() & TaskNode::borrowed) == 0) {
+      own->task.reset();
+      NodeCache::ofThread().unget(own);
+      if (options.maxPendingTasks != 0) reserved.fetch_sub(1, std::memory_order_relaxed);
+    } else if ((own->kind() & TaskNode::timer) != 0) {
+      TimerNode::of(*own).unref();  // the reference that travelled with it
+    }
+  }
+  started.error().raise();
+}
+
+bool EventLoop::Parts::arm(TimerNode& timer) {
+  if (self.inEventLoop()) {
+    if (closed) return false;
+    timers.add(timer);
+    return true;
+  }
+  if (isForked()) return false;
+  timer.ref();  // travels with the node, becomes the queue's
+  TaskNode& node = timer.node();
+  if (!in.inbox.push(&node, TaskNode::framework | TaskNode::borrowed | TaskNode::timer |
+                                TaskNode::arm)) {
+    timer.unref();
+    return false;
+  }
+  if (life.state() == State::notStarted) startIfNeeded(&node);
+  const bool many = outsideTimers.fetch_add(1, std::memory_order_relaxed) % 1024 == 1023;
+  if (many ? in.word.mustWake() : in.word.mustWakeFor(timer.deadline())) {
+    wakeRequestedAt.store(Clock::real().nanos(), std::memory_order_relaxed);
+    io->wakeup();
+  }
+  return true;
+}
+
+void EventLoop::Parts::reject(Task&& task) {
+  checkNotForked("execute");
+  options.rejection(std::move(task), self);
+}
+
+void EventLoop::Parts::clockMoved() noexcept {
+  if (tickQueued.exchange(true, std::memory_order_acq_rel)) return;
+  if (pushFramework(tickNode)) wakeIfAsleep();
+}
+
+// --- the public calls ---
+
+namespace {
+
+void checkTask(const Task& task, const char* call) {
+  if (!task) {
+    throw std::invalid_argument(std::string(call) + "(): the task is empty; give it a callable");
+  }
+}
+
+void checkPeriod(const char* call, Duration initial, Duration period) {
+  if (initial.count() < 0) {
+    throw std::invalid_argument(std::string(call) + "(): the initial delay of " +
+                                std::to_string(initial.count()) +
+                                "ns is negative; use 0 to begin at once");
+  }
+  if (period.count() <= 0) {
+    throw std::invalid_argument(std::string(call) + "(): the period of " +
+                                std::to_string(period.count()) + "ns must be positive");
+  }
+}
+
+}  // namespace
+
+void EventLoop::execute(Task task) {
+  checkTask(task, "execute");
+  if (!parts_->post(task, Parts::Wake::now)) parts_->reject(std::move(task));
+}
+
+bool EventLoop::tryExecute(Task task) { return offer(task); }
+
+bool EventLoop::offer(Task& task) {
+  checkTask(task, "tryExecute");
+  return parts_->post(task, Parts::Wake::now);
+}
+
+void EventLoop::lazyExecute(Task task) {
+  checkTask(task, "lazyExecute");
+  if (!parts_->post(task, Parts::Wake::lazily)) parts_->reject(std::move(task));
+}
+
+ScheduledFuture EventLoop::Parts::scheduleTimer(const char* call, Duration delay, Duration period,
+                                                TimerNode::Repeat repeat, Task task) {
+  checkTask(task, call);
+  checkNotForked(call);
+  const std::int64_t first = delay.count() < 0 ? 0 : delay.count();
+  Ref<TimerNode> timer =
+      timers.make(saturatingAdd(now(), first), period.count(), repeat, std::move(task));
+  if (!arm(*timer)) {
+    throw RejectedExecution(std::string(call) +
+                            "(): rejected, the executor is shut down and takes no more tasks");
+  }
+  return {std::move(timer), self};
+}
+
+ScheduledFuture EventLoop::schedule(Duration delay, Task task) {
+  return parts_->scheduleTimer("schedule", delay, {}, TimerNode::Repeat::no, std::move(task));
+}
+
+ScheduledFuture EventLoop::scheduleAtFixedRate(Duration initial, Duration period, Task task) {
+  checkPeriod("scheduleAtFixedRate", initial, period);
+  return parts_->scheduleTimer("scheduleAtFixedRate", initial, period,
+                               TimerNode::Repeat::atFixedRate, std::move(task));
+}
+
+ScheduledFuture EventLoop::scheduleWithFixedDelay(Duration initial, Duration delay, Task task) {
+  checkPeriod("scheduleWithFixedDelay", initial, delay);
+  return parts_->scheduleTimer("scheduleWithFixedDelay", initial, delay,
+                               TimerNode::Repeat::withFixedDelay, std::move(task));
+}
+
+bool TailTask::remove() const noexcept {
+  if (!state_ || !state_->claim()) return false;
+  state_->task.reset();
+  return true;
+}
+
+TailTask EventLoop::executeAfterEventLoopIteration(Task task) {
+  checkTask(task, "executeAfterEventLoopIteration");
+  Parts& parts = *parts_;
+  TailTask handle;
+  handle.state_ = std::make_shared<TailTask::State>();
+  handle.state_->task = std::move(task);
+  auto body = [state = handle.state_] {
+    if (state->claim()) state->task();
+  };
+  const auto refuse = [&] { parts.reject(std::move(handle.state_->task)); };
+  if (inEventLoop() ? parts.closed : parts.isForked()) {
+    refuse();
+    return handle;
+  }
+  if (!parts.reserve()) {
+    refuse();
+    return handle;
+  }
+  TaskNode* node = NodeCache::ofThread().get(parts.in.inbox.pool());
+  node->task = std::move(body);
+  if (inEventLoop()) {
+    node->set(nullptr, TaskNode::tail);
+    parts.tail.append(node);
+    parts.runListUsers.store(parts.runListUsers.load(std::memory_order_relaxed) + 1,
+                             std::memory_order_relaxed);
+  } else if (parts.in.inbox.push(node, TaskNode::tail)) {
+    parts.wakeIfAsleep();
+  } else {
+    node->task.reset();
+    NodeCache::ofThread().unget(node);
+    refuse();
+  }
+  return handle;
+}
+
+}  // namespace millrace

@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: Apache-2.0
+// One turn of a loop. Loop thread only; docs/design/loop-turn.md tells the same in words.
+#include "loop/event_loop_parts.h"
+
+#include "loop/readable_name.h"
+
+#include <millrace/base/log.h>
+#include <millrace/sys/futex.h>
+
+#include <exception>
+
+namespace millrace {
+
+namespace {
+
+/// The clock is read, and the I/O looked at, no later than every so many tasks.
+constexpr std::size_t kTasksPerBatch = 64;
+constexpr int kPrematureWorthALine = 3;
+constexpr std::int64_t kLateNanos = 1'000'000;
+
+}  // namespace
+
+// Sets the current loop for the length of the turn, and looks at the shutdown even if the turn threw.
+std::size_t EventLoop::Parts::turn(Deadline limit) {
+  struct Current {
+    const Executor* before;
+    explicit Current(const Executor* mine)
+        : before(std::exchange(internal::tlsCurrentExecutor, mine)) {}
+    ~Current() { internal::tlsCurrentExecutor = before; }
+  } current(&self);
+  events = 0;
+  const std::uint64_t tasksBefore = progress.load(std::memory_order_relaxed);
+  try {
+    runTurn(limit);
+  } catch (...) {
+    failedTurn();
+  }
+  const std::uint64_t ran = progress.load(std::memory_order_relaxed) - tasksBefore;
+  if (ran != 0) lastExecution = now();
+  if (life.state() == State::shuttingDown && confirmShutdown()) endInLoop();
+  return ran + events;
+}
+
+void EventLoop::Parts::runTurn(Deadline limit) {
+  const std::int64_t before = turnEnded;
+  int ready = ioPhase(limit);
+  if (ready == SelectStrategy::kContinue) return;
+  figures.turns.add();
+  const std::int64_t woke = now();
+  waitEnded = woke;
+  turnBegan.store(real ? woke : Clock::real().nanos(), std::memory_order_relaxed);
+  // Tasks run even if a callback escapes.
+  std::exception_ptr escaped;
+  const bool hadIo = ready > 0;
+  try {
+    if (hadIo) events += static_cast<std::size_t>(io->dispatch());
+    // A selector made anew is looked at in the same turn.
+    if (waitBlocked && noteWaitEnd(waitWasEarly && events == 0) &&
+        waitForIo(Deadline::past()).events > 0) {
+      events += static_cast<std::size_t>(io->dispatch());
+    }
+  } catch (...) {
+    escaped = std::current_exception();
+  }
+  std::int64_t ioNanos = 0;
+  if (hadIo) {
+    figures.ioEvents.add(events);
+    waitEnded = now();
+    // A wait that did not block counts as I/O.
+    ioNanos = waitEnded - (waitBlocked || before == 0 ? woke : before);
+  }
+  runTasks(ioNanos, hadIo);
+  runTail();
+  giveBack();
+  turnEnded = now();
+  turnBegan.store(0, std::memory_order_relaxed);
+  running.store(nullptr, std::memory_order_relaxed);
+  figures.turnTime.record(turnEnded - woke);
+  figures.busyNanos.add(static_cast<std::uint64_t>(turnEnded - woke));
+  if (escaped) std::rethrow_exception(escaped);
+}
+
+bool EventLoop::Parts::hasTasks() const noexcept {
+  return !runList.empty() || !tail.empty() || !in.inbox.isEmpty();
+}
+
+// Returns how many events wait to be dispatched, or kContinue.
+int EventLoop::Parts::ioPhase(Deadline limit) {
+  waitBlocked = false;
+  waitWasEarly = false;
+  int decision = SelectStrategy::kSelect;
+  if (strategy) {
+    decision = strategy->decide([this] { return waitForIo(Deadline::past()).events; }, hasTasks());
+    if (decision == SelectStrategy::kBusyWait) return waitForIo(Deadline::past()).events;
+  } else if (hasTasks()) {
+    return waitForIo(Deadline::past()).events;
+  }
+  return decision == SelectStrategy::kSelect ? blockUntil(limit) : decision;
+}
+
+WaitOutcome EventLoop::Parts::waitForIo(Deadline until) {
+  Result<WaitOutcome> found = io->wait(until);
+  if (found) return *found;
+  log(LogLevel::warn, "loop", loopName, ": the engine failed: ", found.error().message());
+  rebuild("its engine failed");
+  throw Exception(found.error());
+}
+
+// Sleeps until an event, a wakeup, the next timer or `limit`.
+int EventLoop::Parts::blockUntil(Deadline limit) {
+  std::int64_t next = timers.next();
+  if (life.state() == State::shuttingDown) {
+    const std::int64_t check = shutdownWakeup().nanos();
+    if (check < next) next = check;
+  }
+  const Deadline timer = Deadline::at(next);
+  const std::int64_t before = now();
+  if (timer.isDue(before) || limit.isDue(Clock::real().nanos()) || spinForWork()) {
+    return waitForIo(Deadline::past()).events;
+  }
+  // A clock that is not real never becomes a kernel timeout: whoever moves it wakes us.
+  const Deadline until = real && timer < limit ? timer : limit;
+  WaitOutcome outcome;
+  bool looked = false;
+  figures.sleeps.add();
+  waitBlocked = true;
+  const std::uint64_t paidBefore = in.word.paid();
+  in.word.sleep(in.inbox, next, [&](bool pending) {
+    looked = pending;
+    outcome = waitForIo(pending ? Deadline::past() : until);
+  });
+  const bool paid = in.word.paid() != paidBefore;
+  if (paid) {
+    figures.wakeups.add();
+    figures.taskDelay.record(Clock::real().nanos() -
+                             wakeRequestedAt.load(std::memory_order_relaxed));
+  }
+  waitWasEarly = !looked && !paid && !outcome.woken && in.inbox.isEmpty() &&
+                 !until.isDue(Clock::real().nanos());
+  return outcome.events;
+}
+
+// Looks for tasks for a while before sleeping; true if there are some or the I/O should be looked at.
+bool EventLoop::Parts::spinForWork() {
+  if (options.spin.count() == 0) return false;
+  const std::int64_t end = saturatingAdd(Clock::real().nanos(), options.spin.count());
+  const std::int64_t timer = timers.next();
+  const bool hasIo = io->registrations() != 0;
+  do {
+    for (int i = 0; i < 32; ++i) {
+      if (!in.inbox.isEmpty()) return true;
+      cpuRelax();
+    }
+    if (hasIo) {
+      const WaitOutcome seen = waitForIo(Deadline::past());
+      if (seen.events > 0) return true;
+    }
+    if (timer <= now()) return true;
+  } while (Clock::real().nanos() < end);
+  return false;
+}
+
+// Counts blocking waits that returned early with nothing; any other starts anew. True if the selector
+// was made anew.
+bool EventLoop::Parts::noteWaitEnd(bool early) {
+  if (!early) {
+    if (premature > kPrematureWorthALine) {
+      log(LogLevel::debug, "loop", loopName, ": the selector returned early ", premature - 1,
+          " times in a row");
+    }
+    premature = 0;
+    return false;
+  }
+  ++premature;
+  figures.premature.add();
+  if (options.rebuildThreshold < 3 || premature < options.rebuildThreshold) return false;
+  const int culprit = io->culprit();
+  log(LogLevel::warn, "loop", loopName, ": the selector returned early ", premature,
+      " times in a row with nothing to do",
+      culprit < 0 ? std::string()
+                  : "; descriptor " + std::to_string(culprit) +
+                        " reports events that nobody watches (closed without unwatch?)");
+  rebuild("it returned early too often");
+  premature = 0;
+  return true;
+}
+
+void EventLoop::Parts::rebuild(const char* reason) {
+  Result<void> made = io->rebuild();
+  if (made) {
+    figures.rebuilds.add();
+    log(LogLevel::info, "loop", loopName, ": selector made anew, ", reason);
+  } else {
+    log(LogLevel::error, "loop", loopName,
+        ": the selector could not be made anew, the old one stays: ", made.error().message());
+  }
+}
+
+void EventLoop::Parts::failedTurn() {
+  figures.failures.add();
+  turnBegan.store(0, std::memory_order_relaxed);
+  const Error error = Error::fromCurrentException("turn");
+  log(LogLevel::warn, "loop", loopName, ": a turn failed, the loop goes on after a pause: ",
+      error.message());
+  if (life.state() == State::shuttingDown) return;
+  // Not in the engine, which may be what fails. A request to stop ends the pause.
+  const Deadline until = Deadline::after(options.errorPause);
+  while (pauseWord.load(std::memory_order_acquire) == 0 && !until.isDue(Clock::real().nanos())) {
+    futexWait(pauseWord, 0, until);
+  }
+}
+
+// --- tasks ---
+
+void EventLoop::Parts::takeInbox() {
+  Inbox::Taken taken = in.inbox.take();
+  runList.append(taken.chain);
+  runListUsers.store(runListUsers.load(std::memory_order_relaxed) + taken.userTasks,
+                     std::memory_order_relaxed);
+}
+
+// A phase runs at most what was there when it began; what tasks post waits for the next turn.
+void EventLoop::Parts::runTasks(std::int64_t ioNanos, bool hadIo) {
+  takeInbox();
+  if (!timers.isEmpty()) runList.append(timers.takeDue(real ? waitEnded : now()));
+  const TaskNode* last = runList.last;
+  if (last == nullptr) return;
+  const int ratio = ioRatio.load(std::memory_order_relaxed);
+  const bool limited = ratio != 100;
+  const std::int64_t end =
+      hadIo ? saturatingAdd(waitEnded, ioNanos * (100 - ratio) / ratio) : waitEnded;
+  std::size_t ran = 0;
+  while (TaskNode* node = runList.popFront()) {
+    if (runList.first != nullptr) __builtin_prefetch(runList.first);
+    const bool wasLast = node == last;
+    runNode(node);
+    ++ran;
+    if (wasLast) break;
+    if (limited && ran % kTasksPerBatch == 0 && (!hadIo || Clock::real().nanos() >= end)) break;
+  }
+}
+
+// For the end: what is there now, and the tail tasks.
+void EventLoop::Parts::runBatch() {
+  takeInbox();
+  const TaskNode* last = runList.last;
+  while (TaskNode* node = runList.popFront()) {
+    const bool wasLast = node == last;
+    runNode(node);
+    if (wasLast) break;
+  }
+  runTail();
+}
+
+inline void EventLoop::Parts::countUserTaskBegun() noexcept {
+  const std::size_t users = runListUsers.load(std::memory_order_relaxed);
+  if (users != 0) runListUsers.store(users - 1, std::memory_order_relaxed);
+  if (options.maxPendingTasks != 0) reserved.fetch_sub(1, std::memory_order_relaxed);
+}
+
+void EventLoop::Parts::runNode(TaskNode* node) {
+  const std::uintptr_t kind = node->kind();
+  if (__builtin_expect(kind == TaskNode::user, 1)) {
+    countUserTaskBegun();
+    runGuarded(node->task, "task");
+    recycle(node);
+    return;
+  }
+  if ((kind & TaskNode::timer) != 0) {
+    TimerNode& timer = TimerNode::of(*node);
+    if ((kind & TaskNode::arm) != 0) {
+      timers.adopt(timer);
+    } else {
+      runTimer(timer);
+    }
+    return;
+  }
+  if ((kind & TaskNode::tail) != 0) {
+    tail.append(node);
+    return;
+  }
+  node->task();  // one of our own: does not throw
+  if ((kind & TaskNode::borrowed) == 0) {
+    node->task.reset();
+    recycle(node);
+  }
+}
+
+void EventLoop::Parts::runGuarded(Task& task, const char* what) {
+  noteBegin(task.type());
+  try {
+    task();
+  } catch (...) {
+    figures.failures.add();
+    log(LogLevel::warn, "loop", loopName, ": a ", what, " threw: ",
+        Error::fromCurrentException(what).message(), " (", readableName(*task.type()), ")");
+  }
+  task.reset();
+}
+
+void EventLoop::Parts::callbackFailed(const std::type_info& what) noexcept {
+  figures.failures.add();
+  log(LogLevel::error, "loop", loopName, ": a callback threw: ",
+      Error::fromCurrentException("callback").message(), " (", readableName(what), ")");
+}
+
+void EventLoop::Parts::runTimer(TimerNode& timer) {
+  const std::int64_t late = now() - timer.deadline();
+  const std::uint64_t before = progress.load(std::memory_order_relaxed);
+  noteBegin(timer.node().task.type());
+  if (!timers.run(timer, *time)) {
+    progress.store(before, std::memory_order_relaxed);
+    return;
+  }
+  figures.timers.add();
+  figures.timerLateness.record(late);
+  if (late > kLateNanos) figures.lateTimers.add();
+}
+
+// Tail tasks added by a tail task wait for the next turn.
+void EventLoop::Parts::runTail() {
+  TaskChain batch = std::exchange(tail, {});
+  while (TaskNode* node = batch.popFront()) {
+    countUserTaskBegun();
+    runGuarded(node->task, "tail task");
+    recycle(node);
+  }
+}
+
+void EventLoop::Parts::recycle(TaskNode* node) noexcept {
+  if (cache->keep(node)) return;
+  used.append(node);
+  if (++usedCount >= kTasksPerBatch) giveBack();
+}
+
+void EventLoop::Parts::giveBack() noexcept {
+  if (usedCount == 0) return;
+  in.inbox.pool().give(std::exchange(used, {}), std::exchange(usedCount, 0));
+}
+
+}  // namespace millrace

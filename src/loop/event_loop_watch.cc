@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// Raw descriptors and signals.
+#include "loop/event_loop_parts.h"
+
+#include <millrace/loop/watch.h>
+#include <millrace/sys/events.h>
+#include <millrace/sys/fd.h>
+#include <millrace/sys/signal.h>
+
+#include <stdexcept>
+
+namespace millrace {
+
+namespace {
+
+constexpr std::uint32_t kWatchable = kReadable | kWritable | kUrgent | kPeerClosed;
+
+Error noDescriptors(const std::string& loop, const IoType& type) {
+  return {Errc::notSupported, "watch",
+          loop + " (engine " + type.name + " has no descriptors; use io::epoll() or io::poll())"};
+}
+
+}  // namespace
+
+Future<Watch> EventLoop::watch(int fd, std::uint32_t events, WatchCallback callback,
+                               Trigger trigger, WatchEnd onEnd) {
+  if (!callback) throw std::invalid_argument("watch(): the callback is empty; give it a callable");
+  if ((events & kWatchable) == 0 || (events & ~kWatchable) != 0) {
+    throw std::invalid_argument("watch(" + std::to_string(fd) + "): events " +
+                                std::to_string(events) +
+                                " are not a union of kReadable, kWritable, kUrgent, kPeerClosed");
+  }
+  if (!isOpen(fd)) {
+    throw std::invalid_argument("watch(" + std::to_string(fd) +
+                                "): this is not an open descriptor; open it first, and unwatch() "
+                                "before you close it");
+  }
+  WatchRequest request{fd, events, trigger, std::move(callback), std::move(onEnd)};
+  auto begin = [this](WatchRequest&& wanted) -> Result<Watch> {
+    FdWatch* watches = parts_->io->fdWatch();
+    if (watches == nullptr) return noDescriptors(name(), ioType());
+    if (isShuttingDown()) return Error(Errc::rejected, "watch", name() + " (it is shutting down)");
+    Result<std::uint64_t> id = watches->watch(std::move(wanted));
+    if (!id) return id.error();
+    return Watch(*this, *id);
+  };
+  if (inEventLoop()) return Future<Watch>::of(begin(std::move(request)));
+  Promise<Watch> promise(*this);
+  Future<Watch> future = promise.future();
+  execute([begin, wanted = std::move(request), done = std::move(promise)]() mutable {
+    done.tryComplete(begin(std::move(wanted)));
+  });
+  return future;
+}
+
+Future<Watch> EventLoop::onSignal(int signal, std::function<void(int)> callback) {
+  if (!callback) throw std::invalid_argument("onSignal(): the callback is empty");
+  if (Result<void> blocked = blockSignals({signal}); !blocked) {
+    throw std::invalid_argument("onSignal(" + std::to_string(signal) +
+                                "): " + blocked.error().message());
+  }
+  // The descriptor lives as long as the watch's callback does.
+  auto source = std::make_shared<Fd>(signalFd({signal}).orThrow());
+  const int fd = source->get();
+  return watch(fd, kReadable, [source, call = std::move(callback)](int readable, std::uint32_t) {
+    for (;;) {
+      Result<std::optional<int>> got = readSignal(readable);
+      if (!got || !*got) return;
+      call(**got);
+    }
+  });
+}
+
+// --- the handle ---
+
+Watch::Watch(EventLoop& loop, std::uint64_t id) noexcept : loop_(&loop), id_(id) { loop.ref(); }
+Watch::Watch(const Watch& other) noexcept : loop_(other.loop_), id_(other.id_) {
+  if (loop_ != nullptr) loop_->ref();
+}
+Watch::Watch(Watch&& other) noexcept
+    : loop_(std::exchange(other.loop_, nullptr)), id_(other.id_) {}
+Watch& Watch::operator=(Watch other) noexcept {
+  std::swap(loop_, other.loop_);
+  std::swap(id_, other.id_);
+  return *this;
+}
+Watch::~Watch() {
+  if (loop_ != nullptr) loop_->unref();
+}
+
+void Watch::modify(std::uint32_t events) const {
+  if ((events & ~kWatchable) != 0) {
+    throw std::invalid_argument("Watch::modify(): events " + std::to_string(events) +
+                                " are not a union of kReadable, kWritable, kUrgent, kPeerClosed");
+  }
+  if (!loop_->inEventLoop()) {
+    loop_->tryExecute([self = *this, events] { self.modify(events); });
+    return;
+  }
+  if (loop_->isShutdown()) return;
+  Result<bool> changed = loop_->parts_->io->fdWatch()->modify(id_, events);
+  if (!changed) changed.error().raise();
+}
+
+void Watch::unwatch() const {
+  if (!loop_->inEventLoop()) {
+    loop_->tryExecute([self = *this] { self.unwatch(); });
+    return;
+  }
+  if (!loop_->isShutdown()) loop_->parts_->io->fdWatch()->unwatch(id_);
+}
+
+}  // namespace millrace

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// Names of types and functions as people write them.
+#pragma once
+
+#include <string>
+#include <typeinfo>
+
+namespace millrace {
+
+/// The demangled form of `mangled`, or `mangled` itself if it is not a mangled name.
+std::string readableName(const char* mangled);
+inline std::string readableName(const std::type_info& type) { return readableName(type.name()); }
+
+}  // namespace millrace

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// Selector: which descriptors are ready, by epoll or by poll. Loop thread only.
+#pragma once
+
+#include <millrace/base/result.h>
+#include <millrace/loop/io_handler.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+namespace millrace {
+
+/// One ready descriptor: the number it was added with, and what it is ready for.
+struct ReadyEvent {
+  std::uint64_t data;
+  std::uint32_t ready;
+};
+
+class Selector {
+ public:
+  virtual ~Selector() = default;
+
+  /// Registers `fd` under `data`. `events` may be 0: then only failures are reported.
+  virtual Result<void> add(int fd, std::uint32_t events, Trigger trigger, std::uint64_t data) = 0;
+  virtual Result<void> modify(int fd, std::uint32_t events, Trigger trigger,
+                              std::uint64_t data) = 0;
+  virtual Result<void> remove(int fd) noexcept = 0;
+  /// Waits at most `timeoutNanos` (0: looks, negative: without limit); the count, or -errno.
+  virtual int select(std::int64_t timeoutNanos) noexcept = 0;
+  /// The i-th event of the last select(); valid until the next one.
+  virtual ReadyEvent event(std::size_t i) const noexcept = 0;
+  /// True if the wakeup descriptor can stay readable: it reports each write once.
+  virtual bool isEdge() const noexcept = 0;
+};
+
+using SelectorFactory = std::function<Result<std::unique_ptr<Selector>>()>;
+
+Result<std::unique_ptr<Selector>> openEpollSelector(int initialEvents, bool grows);
+Result<std::unique_ptr<Selector>> openPollSelector();
+
+}  // namespace millrace

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+# One install test. Variables: way, kind (static or shared), source (our tree), version, work (a
+# folder for this kind), compiler, generator, pkg_config.
+#
+# The ways:
+#   prepare            builds the library and installs it into <work>/prefix
+#   find_package       a CMake project finds the installed copy
+#   missing_component  the same asks for a component that does not exist and is told so
+#   add_subdirectory   a CMake project has our tree inside its own
+#   pkg_config         the compiler alone, with the flags of pkg-config
+#   hidden_symbols     the shared library exports nothing of the C++ kind but millrace's own names
+
+cmake_minimum_required(VERSION 3.22)
+
+set(consumer "${source}/tests/install/consumer")
+set(prefix "${work}/prefix")
+set(here "${work}/${way}")
+if(kind STREQUAL "shared")
+  set(shared ON)
+else()
+  set(shared OFF)
+endif()
+set(configure "${CMAKE_COMMAND}" -G "${generator}" -D CMAKE_BUILD_TYPE=Release
+              -D "CMAKE_CXX_COMPILER=${compiler}")
+
+# Runs a command; its output is shown if it fails.
+function(run)
+  execute_process(COMMAND ${ARGN} RESULT_VARIABLE result OUTPUT_VARIABLE output
+                  ERROR_VARIABLE output)
+  if(NOT result EQUAL 0)
+    list(JOIN ARGN " " words)
+    message(FATAL_ERROR "${words}\n${output}")
+  endif()
+endfunction()
+
+# Runs the consumer, which prints the version of the library it runs with.
+function(run_consumer)
+  execute_process(COMMAND ${ARGN} RESULT_VARIABLE result OUTPUT_VARIABLE output
+                  ERROR_VARIABLE output OUTPUT_STRIP_TRAILING_WHITESPACE)
+  if(NOT result EQUAL 0 OR NOT output STREQUAL "millrace ${version}")
+    message(FATAL_ERROR "${ARGN}: expected 'millrace ${version}', got ${result}: ${output}")
+  endif()
+endfunction()
+
+function(prepare)
+  file(REMOVE_RECURSE "${prefix}")
+  run(${configure} -S "${source}" -B "${here}" -D BUILD_SHARED_LIBS=${shared}
+      -D MILLRACE_BUILD_TESTS=OFF -D MILLRACE_BUILD_EXAMPLES=OFF
+      -D "CMAKE_INSTALL_PREFIX=${prefix}" -D CMAKE_INSTALL_LIBDIR=lib)
+  run("${CMAKE_COMMAND}" --build "${here}" -j 2)
+  run("${CMAKE_COMMAND}" --install "${here}")
+endfunction()
+
+function(find_package_way)
+  file(REMOVE_RECURSE "${here}")
+  run(${configure} -S "${consumer}" -B "${here}" -D "CMAKE_PREFIX_PATH=${prefix}")
+  run("${CMAKE_COMMAND}" --build "${here}")
+  run_consumer("${here}/consumer")
+endfunction()
+
+function(missing_component)
+  file(REMOVE_RECURSE "${here}")
+  execute_process(COMMAND ${configure} -S "${consumer}" -B "${here}"
+                          -D "CMAKE_PREFIX_PATH=${prefix}" -D COMPONENT=teapot
+                  RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE output)
+  string(REGEX REPLACE "[ \n]+" " " output "${output}")
+  if(result EQUAL 0 OR NOT output MATCHES "has no component 'teapot'; it has: core")
+    message(FATAL_ERROR "expected a word about the component, got ${result}: ${output}")
+  endif()
+endfunction()
+
+function(add_subdirectory_way)
+  file(REMOVE_RECURSE "${here}")
+  run(${configure} -S "${consumer}" -B "${here}" -D "MILLRACE_TREE=${source}"
+      -D BUILD_SHARED_LIBS=${shared} -D CMAKE_CXX_COMPILER_LAUNCHER=${launcher})
+  run("${CMAKE_COMMAND}" --build "${here}" -j 2)
+  run_consumer("${here}/consumer")
+endfunction()
+
+function(pkg_config_way)
+  file(MAKE_DIRECTORY "${here}")
+  set(ENV{PKG_CONFIG_PATH} "${prefix}/lib/pkgconfig")
+  set(query --cflags --libs millrace-core)
+  if(NOT shared)
+    list(PREPEND query --static)
+  endif()
+  execute_process(COMMAND "${pkg_config}" ${query} RESULT_VARIABLE result OUTPUT_VARIABLE flags
+                  ERROR_VARIABLE flags)
+  if(NOT result EQUAL 0)
+    message(FATAL_ERROR "pkg-config: ${flags}")
+  endif()
+  separate_arguments(flags UNIX_COMMAND "${flags}")
+  run("${compiler}" -std=c++20 "${consumer}/main.cc" -o "${here}/consumer" ${flags})
+  set(ENV{LD_LIBRARY_PATH} "${prefix}/lib")
+  run_consumer("${here}/consumer")
+endfunction()
+
+function(hidden_symbols)
+  execute_process(COMMAND nm --dynamic --defined-only --demangle "${prefix}/lib/libmillrace_core.so"
+                  RESULT_VARIABLE result OUTPUT_VARIABLE symbols ERROR_VARIABLE symbols)
+  if(NOT result EQUAL 0)
+    message(FATAL_ERROR "nm: ${symbols}")
+  endif()
+  string(REPLACE ";" "," symbols "${symbols}")
+  string(REPLACE "\n" ";" symbols "${symbols}")
+  if(NOT symbols MATCHES " T millrace::version\\(\\)")
+    message(FATAL_ERROR "millrace::version() is not exported")
+  endif()
+  # Weak ones are instances of templates and inline functions of the standard library.
+  list(FILTER symbols INCLUDE REGEX "^[0-9a-f]+ [TDBR] ")
+  list(FILTER symbols EXCLUDE REGEX "millrace::")
+  if(symbols)
+    list(JOIN symbols "\n" symbols)
+    message(FATAL_ERROR "exported, but not ours:\n${symbols}")
+  endif()
+endfunction()
+
+find_program(launcher ccache)
+if(NOT launcher)
+  set(launcher "")
+endif()
+
+if(way STREQUAL "find_package" OR way STREQUAL "add_subdirectory" OR way STREQUAL "pkg_config")
+  cmake_language(CALL ${way}_way)
+else()
+  cmake_language(CALL ${way})
+endif()

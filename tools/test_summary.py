@@ -1,0 +1,66 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Sums up the result files of ctest; the last line is `tests: N passed, M skipped, K failed`.
+
+Lists every failed and every skipped test. A skipped test is expected if a line of the file given
+with --allowed, `<regex of the name>  # reason`, matches its name. With CI=true in the environment
+an unexpected skip is a failure. Exit 0: nothing failed and something ran. Exit 1 otherwise.
+"""
+import argparse
+import os
+import re
+import sys
+import xml.etree.ElementTree
+
+
+def read_allowed(path):
+    """The (regex, reason) pairs of the file; a line without a reason is an error."""
+    pairs = []
+    with open(path, encoding="utf-8") as lines:
+        for number, line in enumerate(lines, 1):
+            if not line.strip() or line.startswith("#"):
+                continue
+            regex, mark, reason = line.partition("  #")
+            if not mark or not reason.strip():
+                sys.exit(f"{path}:{number}: expected `<regex>  # reason`")
+            pairs.append((re.compile(regex.strip()), reason.strip()))
+    return pairs
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--allowed", required=True)
+    parser.add_argument("results", nargs="+")
+    args = parser.parse_args()
+
+    allowed = read_allowed(args.allowed)
+    in_ci = os.environ.get("CI") == "true"
+    state = {}  # name -> passed, skipped or failed; a test that ran twice keeps its worst
+    worse = ["passed", "skipped", "failed"]
+    for path in args.results:
+        for case in xml.etree.ElementTree.parse(path).iter("testcase"):
+            kind = {"run": "passed", "notrun": "skipped", "disabled": "skipped"}.get(
+                case.get("status"), "failed")
+            name = case.get("name")
+            state[name] = max(kind, state.get(name, kind), key=worse.index)
+
+    for name, kind in sorted(state.items()):
+        if kind == "failed":
+            print(f"failed: {name}")
+        elif kind == "skipped":
+            reason = next((why for regex, why in allowed if regex.search(name)), None)
+            if reason is None and in_ci:
+                state[name] = "failed"
+                print(f"failed: {name} (skipped, but not listed in {args.allowed})")
+            else:
+                print(f"skipped: {name} ({reason or 'not listed in ' + args.allowed})")
+
+    if not state:
+        print("no test matches")
+    count = {kind: sum(k == kind for k in state.values()) for kind in worse}
+    print("tests: {passed} passed, {skipped} skipped, {failed} failed".format(**count))
+    return 0 if state and not count["failed"] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
