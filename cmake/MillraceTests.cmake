@@ -69,7 +69,7 @@ foreach(layer IN LISTS millrace_core_layers ITEMS integration fault)
   endif()
 endforeach()
 
-foreach(folder interleave checks install)
+foreach(folder interleave checks install examples docs)
   if(EXISTS "${PROJECT_SOURCE_DIR}/tests/${folder}/CMakeLists.txt")
     add_subdirectory("${PROJECT_SOURCE_DIR}/tests/${folder}")
   endif()

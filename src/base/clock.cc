@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <millrace/base/clock.h>
+#include <millrace/base/manual_clock.h>
 
 #include <ctime>
 #include <stdexcept>

@@ -57,8 +57,8 @@ class LeastLoaded final : public Chooser {
   explicit LeastLoaded(Children children)
       : children_(std::move(children)), last_(children_.size() - 1) {}
   EventExecutor& next() override {
-    // The search begins behind the one chosen last: so equals take turns. Two threads that choose at
-    // the same moment may choose the same one.
+    // The search begins behind the one chosen last: so equals take turns. Two threads that choose
+    // at the same moment may choose the same one.
     const std::size_t first = after(last_.load(std::memory_order_relaxed));
     std::size_t best = first;
     std::size_t least = children_[best]->load();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <millrace/concurrent/event_executor.h>
+#include <millrace/concurrent/rejection.h>
 
 #include <stdexcept>
 #include <string>
@@ -20,7 +21,8 @@ ShutdownReport& ShutdownReport::operator+=(const ShutdownReport& other) noexcept
 bool EventExecutor::awaitTermination(Deadline until) const {
   if (inEventLoop()) {
     throw BlockingOperation(
-        "awaitTermination() on the executor's own thread would wait for ever: the thread cannot end "
+        "awaitTermination() on the executor's own thread would wait for ever: the thread cannot "
+        "end "
         "while it waits for its end; call it from another thread or use terminationFuture()");
   }
   return terminationFuture().await(until);
@@ -30,7 +32,8 @@ RejectionHandler rejectByThrowing() {
   return [](Task&&, EventExecutor& executor) {
     if (executor.isShutdown()) {
       throw RejectedExecution(
-          "execute(): rejected, the executor is shut down and takes no more tasks; use tryExecute() "
+          "execute(): rejected, the executor is shut down and takes no more tasks; use "
+          "tryExecute() "
           "where that may happen");
     }
     throw RejectedExecution(
@@ -42,8 +45,7 @@ RejectionHandler rejectByThrowing() {
 RejectionHandler rejectAfterBackOff(int retries, Duration pause) {
   if (retries < 0 || pause.count() < 0) {
     throw std::invalid_argument("rejectAfterBackOff(" + std::to_string(retries) + ", " +
-                                std::to_string(pause.count()) +
-                                "ns): neither may be negative");
+                                std::to_string(pause.count()) + "ns): neither may be negative");
   }
   return [retries, pause, fail = rejectByThrowing()](Task&& task, EventExecutor& executor) {
     if (!executor.inEventLoop()) {

@@ -68,9 +68,9 @@ void FutureState::addListener(Task callback) {
   std::uintptr_t seen = word_.load(std::memory_order_relaxed);
   do {
     added->next.write() = listeners(seen);
-  } while (!word_.compare_exchange_weak(
-      seen, reinterpret_cast<std::uintptr_t>(added) | (seen & kBits), std::memory_order_acq_rel,
-      std::memory_order_relaxed));
+  } while (!word_.compare_exchange_weak(seen,
+                                        reinterpret_cast<std::uintptr_t>(added) | (seen & kBits),
+                                        std::memory_order_acq_rel, std::memory_order_relaxed));
   if ((seen & kDone) != 0) startNotifying();
 }
 

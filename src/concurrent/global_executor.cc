@@ -4,10 +4,14 @@
 #include <millrace/concurrent/global_executor.h>
 #include <millrace/sys/thread.h>
 
+#include <atomic>
+#include <chrono>
 #include <condition_variable>
+#include <cstdlib>
 #include <deque>
 #include <mutex>
 #include <stdexcept>
+#include <unistd.h>
 #include <utility>
 
 namespace millrace {
@@ -29,14 +33,15 @@ class GlobalExecutor final : public Executor {
     queue_.push_back(std::move(task));
     if (running_) return;
     running_ = true;
+    process_.store(::getpid(), std::memory_order_relaxed);
     Result<Thread> started = startThread("mr-global", [this] { runOnThread(); });
     if (started) {
       last_ = std::exchange(thread_, std::move(started).value());
       return;
     }
     lock.unlock();
-    log(LogLevel::warn, "concurrent", "the global executor works on a caller's thread: ",
-        started.error().message());
+    log(LogLevel::warn, "concurrent",
+        "the global executor works on a caller's thread: ", started.error().message());
     run();
   }
 
@@ -50,7 +55,8 @@ class GlobalExecutor final : public Executor {
   void awaitIdle() {
     if (tlsInGlobal) {
       throw BlockingOperation(
-          "awaitGlobalExecutor() in a task of the global executor would wait for ever: it waits for "
+          "awaitGlobalExecutor() in a task of the global executor would wait for ever: it waits "
+          "for "
           "that very task; call it from another thread");
     }
     std::unique_lock lock(mutex_);
@@ -68,8 +74,24 @@ class GlobalExecutor final : public Executor {
   }
 
  private:
-  // Each thread joins the one before it. That one has left run() for good, but its thread-locals may
-  // still be going, and they may post here: nobody may hold the lock, or be kept, meanwhile.
+  GlobalExecutor() { std::atexit(&GlobalExecutor::joinAtExit); }
+
+  // A thread that has just done its last work is joined, so that it does not look like a leak. One
+  // that is still at work gets a moment and is then left to the exit, as are those of a forked
+  // child's parent.
+  static void joinAtExit() {
+    GlobalExecutor& self = get();
+    if (tlsInGlobal || self.process_.load(std::memory_order_relaxed) != ::getpid()) return;
+    std::unique_lock lock(self.mutex_);
+    const auto isIdle = [&self] { return !self.running_ && !self.joining_; };
+    if (!self.idle_.wait_for(lock, std::chrono::milliseconds(100), isIdle)) return;
+    Thread ended = std::move(self.thread_);
+    lock.unlock();
+    if (ended.joinable()) ended.join();
+  }
+
+  // Each thread joins the one before it. That one has left run() for good, but its thread-locals
+  // may still be going, and they may post here: nobody may hold the lock, or be kept, meanwhile.
   void runOnThread() {
     std::unique_lock lock(mutex_);
     Thread before = std::move(last_);
@@ -100,6 +122,7 @@ class GlobalExecutor final : public Executor {
     idle_.notify_all();
   }
 
+  std::atomic<pid_t> process_{0};  // in which the thread was made
   std::mutex mutex_;
   std::condition_variable idle_;
   std::deque<Task> queue_;  // guarded by mutex_

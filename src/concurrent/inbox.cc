@@ -1,65 +1,98 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <millrace/concurrent/inbox.h>
 
+#include <utility>
+
 namespace millrace {
 
 using internal::CountedHead;
 
 constinit thread_local NodeCache NodeCache::tls_;
 
-// Clears the cache of a thread that ends. Kept apart from the cache so that using the cache needs no
-// check whether it was constructed. Thread-locals that go later may still post: they get new nodes.
+// Clears the cache of a thread that ends. Kept apart from the cache so that using the cache needs
+// no check whether it was constructed.
 struct ClearAtThreadEnd {
   ~ClearAtThreadEnd() {
     NodeCache& cache = NodeCache::ofThread();
-    cache.life_ = NodeCache::Life::ended;
+    cache.ended_ = true;
     cache.clear();
   }
   void arm() noexcept {}
 };
 
-void NodePool::freeChain(TaskNode* first) noexcept {
+namespace {
+
+NodeSlab* slabOf(std::uint64_t word) noexcept {
+  return reinterpret_cast<NodeSlab*>(CountedHead::node(word));
+}
+
+void deleteAll(NodeSlab* first) noexcept {
   while (first != nullptr) {
-    TaskNode* next = first->next();
+    NodeSlab* next = first->next.read();
     delete first;
     first = next;
   }
 }
 
-NodePool::~NodePool() { freeChain(CountedHead::node(head_.load(std::memory_order_acquire))); }
+}  // namespace
 
-void NodePool::give(TaskChain chain, std::uint64_t count) noexcept {
+NodePool::~NodePool() { deleteAll(slabOf(head_.load(std::memory_order_acquire))); }
+
+void NodePool::give(NodeSlab& slab) noexcept {
+  slab.finished.store(0, std::memory_order_relaxed);
   std::uint64_t seen = head_.load(std::memory_order_relaxed);
   std::uint64_t wanted = 0;
   do {
-    if (CountedHead::count(seen) + count > kMaxNodes) {
-      freeChain(chain.first);
+    if (CountedHead::count(seen) >= kMaxSlabs) {
+      delete &slab;
       return;
     }
-    chain.last->set(CountedHead::node(seen), TaskNode::user);
-    wanted = CountedHead::pack(chain.first, CountedHead::count(seen) + count);
+    slab.next.write() = slabOf(seen);
+    wanted = CountedHead::pack(reinterpret_cast<TaskNode*>(&slab), CountedHead::count(seen) + 1);
   } while (!head_.compare_exchange_weak(seen, wanted, std::memory_order_release,
                                         std::memory_order_relaxed));
 }
 
-TaskNode* NodeCache::refill(NodePool& pool) {
-  if (life_ == Life::ended) return new TaskNode;
-  if (life_ == Life::unknown) {
-    life_ = Life::registered;
+NodeSlab* NodePool::takeAll() noexcept {
+  if (head_.load(std::memory_order_relaxed) == 0) return nullptr;
+  return slabOf(head_.exchange(0, std::memory_order_acquire));
+}
+
+void NodeCache::refill(NodePool& pool) {
+  if (!registered_) {
+    registered_ = true;
     static thread_local ClearAtThreadEnd atEnd;
     atEnd.arm();
   }
-  kept_ = 0;
-  TaskNode* chain = pool.takeAll();
-  if (chain == nullptr) return new TaskNode;
-  free_ = chain->next();
-  return chain;
+  if (spare_ == nullptr && !ended_) spare_ = pool.takeAll();
+  NodeSlab* slab = spare_;
+  if (slab != nullptr) {
+    spare_ = slab->next.read();
+  } else {
+    slab = new NodeSlab;
+  }
+  next_ = slab->nodes;
+  // After the end of the thread's cache nothing may stay behind: one node, the others are finished.
+  end_ = next_ + (ended_ ? 1 : NodeSlab::kNodes);
+  if (ended_) slab->finish(NodeSlab::kNodes - 1);
+}
+
+void NodeCache::unget(TaskNode* node) noexcept {
+  if (node + 1 == next_) {
+    next_ = node;
+  } else if (NodeSlab& slab = NodeSlab::of(node); slab.finish(1)) {
+    delete &slab;
+  }
+  if (ended_) clear();
 }
 
 void NodeCache::clear() noexcept {
-  NodePool::freeChain(free_);
-  free_ = nullptr;
-  kept_ = life_ == Life::registered ? 0 : kKept;
+  if (next_ != end_) {
+    NodeSlab& slab = NodeSlab::of(next_);
+    if (slab.finish(static_cast<std::uint32_t>(end_ - next_))) delete &slab;
+  }
+  next_ = end_ = nullptr;
+  deleteAll(std::exchange(spare_, nullptr));
 }
 
 bool Inbox::remove(TaskNode* node) noexcept {

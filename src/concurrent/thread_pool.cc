@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <millrace/concurrent/thread_pool.h>
-
 #include "concurrent/thread_pool_core.h"
 
 #include <millrace/base/check.h>
 #include <millrace/base/log.h>
 #include <millrace/concurrent/global_executor.h>
+#include <millrace/concurrent/thread_pool.h>
 
 #include <stdexcept>
 
@@ -19,9 +18,10 @@ Atomic<std::uint64_t> lastPoolNumber{0};
 
 void checkPeriods(Duration quiet, Duration timeout) {
   if (quiet.count() >= 0 && timeout >= quiet) return;
-  throw std::invalid_argument("shutdownGracefully(" + std::to_string(quiet.count()) + "ns, " +
-                              std::to_string(timeout.count()) +
-                              "ns): neither may be negative, nor the timeout below the quiet period");
+  throw std::invalid_argument(
+      "shutdownGracefully(" + std::to_string(quiet.count()) + "ns, " +
+      std::to_string(timeout.count()) +
+      "ns): neither may be negative, nor the timeout below the quiet period");
 }
 
 }  // namespace
@@ -58,10 +58,9 @@ ThreadPool::ThreadPool(const ThreadPoolOptions& options) {
   const int threads = options.threads_ != 0 ? options.threads_ : 2 * availableCpus();
   const auto most = static_cast<std::size_t>(threads);
   const std::uint64_t number = lastPoolNumber.fetch_add(1, std::memory_order_relaxed) + 1;
-  core_ = makeRef<Core>(
-      Core::Settings{most, options.name_.empty() ? "pool" + std::to_string(number) : options.name_,
-                     options.capacity_ != 0 ? options.capacity_ : most * kWaitingPerThread,
-                     options.clock_});
+  core_ = makeRef<Core>(Core::Settings{
+      most, options.name_.empty() ? "pool" + std::to_string(number) : options.name_,
+      options.capacity_ != 0 ? options.capacity_ : most * kWaitingPerThread, options.clock_});
 }
 
 ThreadPool::~ThreadPool() {
@@ -70,12 +69,13 @@ ThreadPool::~ThreadPool() {
     static_cast<void>(core_.release());
     return;
   }
-  if (!core_->isShuttingDown()) core_->shutdownGracefully(Duration::zero(), std::chrono::seconds(15));
+  if (!core_->isShuttingDown())
+    core_->shutdownGracefully(Duration::zero(), std::chrono::seconds(15));
   const bool mayWait = !core_->inEventLoop() && !globalExecutor().inEventLoop();
   if (mayWait && !core_->awaitEnd()) {
-    log(LogLevel::error, "concurrent", "the pool \"", core_->name(), "\" dies before its tasks: ",
-        core_->threads(), " threads (mr-", core_->name(), "-…) are stuck and ",
-        core_->pendingTasks(), " tasks wait; they are left alone");
+    log(LogLevel::error, "concurrent", "the pool \"", core_->name(),
+        "\" dies before its tasks: ", core_->threads(), " threads (mr-", core_->name(),
+        "-…) are stuck and ", core_->pendingTasks(), " tasks wait; they are left alone");
   }
   MR_CHECK(promises_.load(std::memory_order_acquire) == 0,
            "a Promise or Future made on a ThreadPool outlived it; use submit(), or drop it before");
@@ -104,13 +104,16 @@ Future<ShutdownReport> ThreadPool::terminationFuture() const { return core_->ter
 bool ThreadPool::awaitTermination(Deadline until) const {
   if (inEventLoop()) {
     throw BlockingOperation(
-        "awaitTermination() on a thread of the pool would wait for ever: the thread cannot end while "
+        "awaitTermination() on a thread of the pool would wait for ever: the thread cannot end "
+        "while "
         "it waits for its end; call it from another thread or use terminationFuture()");
   }
   return core_->terminationFuture().await(until);
 }
 
 int ThreadPool::threads() const noexcept { return static_cast<int>(core_->threads()); }
+
+int ThreadPool::busyThreads() const noexcept { return static_cast<int>(core_->busyThreads()); }
 
 std::size_t ThreadPool::pendingTasks() const noexcept { return core_->pendingTasks(); }
 

@@ -28,14 +28,16 @@ void ThreadPool::Core::execute(Task task) {
     case Answer::taken:
       return;
     case Answer::full:
-      throw RejectedExecution("execute(): rejected, " + std::to_string(settings_.capacity) +
-                              " tasks wait in the pool \"" + settings_.name +
-                              "\", as many as its capacity allows; raise capacity() or threads() of "
-                              "ThreadPoolOptions, or use tryExecute() and give it less");
+      throw RejectedExecution(
+          "execute(): rejected, " + std::to_string(settings_.capacity) +
+          " tasks wait in the pool \"" + settings_.name +
+          "\", as many as its capacity allows; raise capacity() or threads() of "
+          "ThreadPoolOptions, or use tryExecute() and give it less");
     case Answer::stopped:
-      throw RejectedExecution("execute(): rejected, the pool \"" + settings_.name +
-                              "\" is shut down and takes no more tasks; use tryExecute() where that "
-                              "may happen");
+      throw RejectedExecution(
+          "execute(): rejected, the pool \"" + settings_.name +
+          "\" is shut down and takes no more tasks; use tryExecute() where that "
+          "may happen");
     case Answer::noThread:
       throw Exception(std::move(failure));
   }
@@ -77,8 +79,7 @@ ThreadPool::Core::Answer ThreadPool::Core::take(Task& task, Error& failure) {
 Error ThreadPool::Core::startThreadIfNeeded() {
   if (queue_.size() <= alive_ - busy_ || alive_ >= settings_.threads) return {};
   std::string name = "mr-" + settings_.name + "-" + std::to_string(threads_.size() + 1);
-  Result<Thread> started =
-      startThread(name, [core = Ref<Core>(this), name] { core->work(name); });
+  Result<Thread> started = startThread(name, [core = Ref<Core>(this), name] { core->work(name); });
   if (!started) return started.error();
   threads_.push_back(std::move(started).value());
   ++alive_;
@@ -237,6 +238,11 @@ bool ThreadPool::Core::isForeignProcess() const noexcept { return process_ != ::
 std::size_t ThreadPool::Core::threads() const noexcept {
   const Lock lock(mutex_);
   return alive_;
+}
+
+std::size_t ThreadPool::Core::busyThreads() const noexcept {
+  const Lock lock(mutex_);
+  return busy_;
 }
 
 std::size_t ThreadPool::Core::pendingTasks() const noexcept {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// ThreadPool::Core: queue, threads and life cycle of a pool. It lives until its last thread has gone,
-// which may be after the ThreadPool (stuck tasks, a pool that dies on a thread of its own).
+// ThreadPool::Core: queue, threads and life cycle of a pool. It lives until its last thread has
+// gone, which may be after the ThreadPool (stuck tasks, a pool that dies on a thread of its own).
 #pragma once
 
+#include <millrace/base/manual_clock.h>
 #include <millrace/base/ref.h>
 #include <millrace/concurrent/thread_pool.h>
 #include <millrace/sys/thread.h>
@@ -44,6 +45,7 @@ class ThreadPool::Core final : public Executor,
   bool isForeignProcess() const noexcept;
 
   std::size_t threads() const noexcept;
+  std::size_t busyThreads() const noexcept;
   std::size_t pendingTasks() const noexcept;
   std::size_t capacity() const noexcept { return settings_.capacity; }
   const std::string& name() const noexcept { return settings_.name; }

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <millrace/concurrent/timer_queue.h>
-
 #include "concurrent/timer_pool.h"
 
 #include <millrace/base/log.h>
+#include <millrace/concurrent/timer_queue.h>
 
 #include <limits>
 #include <utility>
@@ -20,62 +19,95 @@ Error cancelledTimer() { return {Errc::cancelled, "timer"}; }
 
 // --- TimerNode ---
 
-TimerNode::~TimerNode() {
-  if (FutureOfTimer* future = future_.load(std::memory_order_acquire)) future->unref();
+TimerNode::State TimerNode::state() const noexcept { return Hot::stateOf(hot().load()); }
+TimerNode::Repeat TimerNode::repeat() const noexcept { return Hot::repeatOf(hot().load()); }
+std::int64_t TimerNode::deadline() const noexcept {
+  return warm().deadline.load(std::memory_order_relaxed);
 }
+
+void TimerNode::ref() noexcept { hot().word.fetch_add(Hot::kOneRef, std::memory_order_relaxed); }
 
 void TimerNode::unref() noexcept {
+  Atomic<std::uint32_t>& word = hot().word;
   // The last owner needs no atomic write: nobody else can add a reference any more.
-  if (refs_.load(std::memory_order_acquire) == 1 ||
-      refs_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
-    pool_->destroy(this);
-  }
+  std::uint32_t seen = word.load(std::memory_order_acquire);
+  if (seen >= 2 * Hot::kOneRef) seen = word.fetch_sub(Hot::kOneRef, std::memory_order_acq_rel);
+  if (seen >= 2 * Hot::kOneRef) return;
+  if (Hot::stateOf(seen) == State::armed) dropTask(seen);  // made but never added: a refused one
+  if ((seen & Hot::kHasFuture) != 0) warm().future.load(std::memory_order_acquire)->unref();
+  slab().pool->release(this);
 }
 
-bool TimerNode::wonCancel() noexcept {
-  State seen = State::armed;
-  if (state_.compare_exchange_strong(seen, State::cancelled, std::memory_order_seq_cst)) {
-    node_.task.reset();  // it will not run: what it holds is ours now
-    return true;
+// Gives the word as it was, or 0 if the state was another (a living timer's word is never 0).
+std::uint32_t TimerNode::moveState(State from, State to) noexcept {
+  Atomic<std::uint32_t>& word = hot().word;
+  std::uint32_t seen = word.load(std::memory_order_relaxed);
+  do {
+    if (Hot::stateOf(seen) != from) return 0;
+  } while (!word.compare_exchange_weak(seen, (seen & ~Hot::kState) | static_cast<std::uint32_t>(to),
+                                       std::memory_order_acq_rel, std::memory_order_relaxed));
+  return seen;
+}
+
+void TimerNode::dropTask(std::uint32_t word) noexcept {
+  if ((word & Hot::kTrivialTask) == 0) node_.task.reset();
+}
+
+// Gives the word as it was, or 0 if somebody else was first.
+std::uint32_t TimerNode::wonCancel() noexcept {
+  for (;;) {
+    if (const std::uint32_t won = moveState(State::armed, State::cancelled)) {
+      dropTask(won);  // it will not run: what it holds is ours now
+      return won;
+    }
+    // A repeating task that runs right now is not interrupted; the loop destroys it afterwards. It
+    // may be armed again before we look: then once more from the top.
+    const std::uint32_t seen = hot().load();
+    const State state = Hot::stateOf(seen);
+    if (state == State::done || state == State::cancelled) return 0;
+    if (Hot::repeatOf(seen) == Repeat::no) {
+      if (state == State::running) return 0;
+    } else if (const std::uint32_t won = moveState(State::running, State::cancelled)) {
+      return won;
+    }
   }
-  // A repeating task that runs right now is not interrupted; the loop destroys it afterwards.
-  return seen == State::running && repeat_ != Repeat::no &&
-         state_.compare_exchange_strong(seen, State::cancelled, std::memory_order_seq_cst);
 }
 
 bool TimerNode::cancel() noexcept {
-  if (!wonCancel()) return false;
-  completeFuture(cancelledTimer());
-  pool_->countDead(*this);
+  const std::uint32_t won = wonCancel();
+  if (won == 0) return false;
+  if ((won & Hot::kHasFuture) != 0) completeFuture(cancelledTimer());
+  slab().pool->noteCancel();
   return true;
 }
 
-// Dekker with future(): we set the state, then look for a future; it publishes the future, then looks
-// at the state. One of the two completes it.
+// Whoever ends the timer changes the state and sees in the same word whether there is a future;
+// whoever makes a future sets its bit and sees in the same word whether the timer has ended. So one
+// of the two completes it.
 void TimerNode::completeFuture(Result<void> result) noexcept {
-  FutureOfTimer* future = future_.load(std::memory_order_seq_cst);
-  if (future != nullptr) future->complete(std::move(result));
+  warm().future.load(std::memory_order_acquire)->complete(std::move(result));
 }
 
-Future<void> TimerNode::future(Executor& executor) {
-  FutureOfTimer* made = future_.load(std::memory_order_acquire);
+Future<void> TimerNode::future() {
+  Warm& mine = warm();
+  FutureOfTimer* made = mine.future.load(std::memory_order_acquire);
   if (made == nullptr) {
-    Ref<FutureOfTimer> fresh = makeRef<FutureOfTimer>(executor);
-    if (future_.compare_exchange_strong(made, fresh.get(), std::memory_order_seq_cst)) {
+    Ref<FutureOfTimer> fresh = makeRef<FutureOfTimer>(slab().pool->owner());
+    if (mine.future.compare_exchange_strong(made, fresh.get(), std::memory_order_acq_rel,
+                                            std::memory_order_acquire)) {
       made = fresh.release();
     }
   }
-  const State seen = state_.load(std::memory_order_seq_cst);
-  if (seen == State::cancelled) made->complete(cancelledTimer());
+  const std::uint32_t seen = hot().word.fetch_or(Hot::kHasFuture, std::memory_order_acq_rel);
+  if (Hot::stateOf(seen) == State::cancelled) made->complete(cancelledTimer());
   // A failure made its future itself, so "done" without one means success.
-  if (seen == State::done) made->complete(Result<void>());
+  if (Hot::stateOf(seen) == State::done) made->complete(Result<void>());
   return Future<void>::ofState(Ref<FutureOfTimer>(made));
 }
 
 // --- TimerQueue ---
 
-TimerQueue::TimerQueue(Executor& owner) noexcept
-    : owner_(owner), pool_(new TimerPool(*this, owner)) {}
+TimerQueue::TimerQueue(Executor& owner) : owner_(owner), pool_(new TimerPool(*this, owner)) {}
 
 TimerQueue::~TimerQueue() {
   cancelAll();
@@ -84,11 +116,17 @@ TimerQueue::~TimerQueue() {
 
 Ref<TimerNode> TimerQueue::make(std::int64_t deadline, std::int64_t period,
                                 TimerNode::Repeat repeat, Task task) {
-  TimerNode* timer = pool_->make();
-  timer->deadline_.store(deadline, std::memory_order_relaxed);
-  timer->period_ = period;
-  timer->repeat_ = repeat;
-  timer->node_.task = std::move(task);
+  TimerNode* timer = pool_->allocate();
+  auto* hot = ::new (static_cast<void*>(&timer->hot())) TimerNode::Hot;
+  hot->word.store(TimerNode::Hot::kOneRef |
+                      (static_cast<std::uint32_t>(repeat) << TimerNode::Hot::kRepeatShift) |
+                      (task.isTrivial() ? TimerNode::Hot::kTrivialTask : 0),
+                  std::memory_order_relaxed);
+  auto* warm = ::new (static_cast<void*>(&timer->warm())) TimerNode::Warm;
+  warm->deadline.store(deadline, std::memory_order_relaxed);
+  warm->period = period;
+  auto* node = ::new (static_cast<void*>(timer)) TaskNode;
+  node->task = std::move(task);
   return Ref<TimerNode>::adopt(timer);
 }
 
@@ -98,25 +136,24 @@ void TimerQueue::add(TimerNode& timer) {
 }
 
 void TimerQueue::arm(TimerNode& timer) {
-  if (timer.state_.load(std::memory_order_relaxed) == TimerNode::State::cancelled) {
-    forgetCancelled(timer);
+  if (closed_) timer.cancel();
+  if (timer.state() == TimerNode::State::cancelled) {
+    timer.unref();
     return;
   }
-  if (closed_) {
-    timer.cancel();
-    forgetCancelled(timer);
-    return;
+  if (heap_.size() == heap_.capacity()) {
+    cancels_ += pool_->takeCancelsElsewhere();
+    if (cancels_ * 2 > heap_.size()) compact();
   }
-  timer.sequence_ = nextSequence_++;
-  timer.queued_ = true;
-  if (heap_.size() == heap_.capacity() && pool_->dead() * 2 > heap_.size()) compact();
+  TimerNode::Warm& warm = timer.warm();
+  warm.sequence = nextSequence_++;
   heap_.emplace_back();
-  siftUp(heap_.size() - 1, {timer.deadline_.load(std::memory_order_relaxed), &timer});
+  siftUp(heap_.size() - 1, {warm.deadline.load(std::memory_order_relaxed), &timer});
 }
 
-void TimerQueue::forgetCancelled(TimerNode& timer) noexcept {
-  pool_->forgetDead(timer);
-  timer.unref();
+inline bool TimerQueue::earlier(const Entry& a, const Entry& b) noexcept {
+  return a.deadline != b.deadline ? a.deadline < b.deadline
+                                  : a.timer->warm().sequence < b.timer->warm().sequence;
 }
 
 void TimerQueue::siftUp(std::size_t at, Entry entry) noexcept {
@@ -155,11 +192,9 @@ void TimerQueue::popTop() noexcept {
 std::int64_t TimerQueue::next() noexcept {
   while (!heap_.empty()) {
     TimerNode& top = *heap_.front().timer;
-    if (top.state_.load(std::memory_order_relaxed) != TimerNode::State::cancelled) {
-      return heap_.front().deadline;
-    }
+    if (top.state() != TimerNode::State::cancelled) return heap_.front().deadline;
     popTop();
-    forgetCancelled(top);
+    top.unref();
   }
   return std::numeric_limits<std::int64_t>::max();
 }
@@ -169,9 +204,8 @@ TaskChain TimerQueue::takeDue(std::int64_t now) {
   while (!heap_.empty() && heap_.front().deadline <= now) {
     TimerNode& top = *heap_.front().timer;
     popTop();
-    top.queued_ = false;
-    if (top.state_.load(std::memory_order_relaxed) == TimerNode::State::cancelled) {
-      forgetCancelled(top);
+    if (top.state() == TimerNode::State::cancelled) {
+      top.unref();
       continue;
     }
     top.node_.set(nullptr, TaskNode::framework | TaskNode::borrowed | TaskNode::timer);
@@ -182,9 +216,8 @@ TaskChain TimerQueue::takeDue(std::int64_t now) {
 
 bool TimerQueue::run(TimerNode& timer, const Clock& clock) {
   using State = TimerNode::State;
-  State expected = State::armed;
-  if (!timer.state_.compare_exchange_strong(expected, State::running, std::memory_order_seq_cst)) {
-    forgetCancelled(timer);
+  if (timer.moveState(State::armed, State::running) == 0) {
+    timer.unref();
     return false;
   }
   Error failure;
@@ -193,81 +226,75 @@ bool TimerQueue::run(TimerNode& timer, const Clock& clock) {
   } catch (...) {
     failure = Error::fromCurrentException("scheduled task");
   }
-  if (!failure && timer.repeat_ != TimerNode::Repeat::no) {
-    const std::int64_t from = timer.repeat_ == TimerNode::Repeat::atFixedRate
-                                  ? timer.deadline_.load(std::memory_order_relaxed)
-                                  : clock.nanos();
-    timer.deadline_.store(saturatingAdd(from, timer.period_), std::memory_order_relaxed);
-    expected = State::running;
-    if (timer.state_.compare_exchange_strong(expected, State::armed, std::memory_order_seq_cst)) {
-      arm(timer);
-      return true;
-    }
-  } else {
+  const TimerNode::Repeat repeat = timer.repeat();
+  if (failure || repeat == TimerNode::Repeat::no) {
     finish(timer, std::move(failure));
     return true;
   }
-  timer.node_.task.reset();  // cancelled while it ran
-  forgetCancelled(timer);
+  TimerNode::Warm& warm = timer.warm();
+  const std::int64_t from = repeat == TimerNode::Repeat::atFixedRate
+                                ? warm.deadline.load(std::memory_order_relaxed)
+                                : clock.nanos();
+  warm.deadline.store(saturatingAdd(from, warm.period), std::memory_order_relaxed);
+  if (timer.moveState(State::running, State::armed) != 0) {
+    arm(timer);
+  } else {  // cancelled while it ran
+    timer.dropTask(timer.hot().load());
+    timer.unref();
+  }
   return true;
 }
 
 void TimerQueue::finish(TimerNode& timer, Error failure) {
   using State = TimerNode::State;
-  timer.node_.task.reset();
-  if (failure && timer.future_.load(std::memory_order_acquire) == nullptr) {
-    log(LogLevel::warn, "concurrent", failure.message());
-    static_cast<void>(timer.future(owner_));  // so that whoever asks later learns it, too
+  const std::uint32_t before = timer.hot().load();
+  timer.dropTask(before);
+  if (failure) {
+    if ((before & TimerNode::Hot::kHasFuture) == 0) {
+      log(LogLevel::warn, "concurrent", failure.message());
+      static_cast<void>(timer.future());  // so that whoever asks later learns it, too
+    }
+    // Before the state says "done", so that nobody takes it for a success.
+    timer.completeFuture(std::move(failure));
   }
-  Result<void> result = failure ? Result<void>(failure) : Result<void>();
-  TimerNode::FutureOfTimer* future = timer.future_.load(std::memory_order_seq_cst);
-  if (failure && future != nullptr) future->complete(Result<void>(failure));
-  State expected = State::running;
-  if (!timer.state_.compare_exchange_strong(expected, State::done, std::memory_order_seq_cst)) {
-    forgetCancelled(timer);
-    return;
-  }
-  timer.completeFuture(std::move(result));
+  const std::uint32_t ended = timer.moveState(State::running, State::done);
+  if ((ended & TimerNode::Hot::kHasFuture) != 0) timer.completeFuture(Result<void>());
   timer.unref();
 }
 
 void TimerQueue::compact() {
+  cancels_ = 0;
   std::size_t kept = 0;
-  TaskChain dead;
-  for (std::size_t i = 0; i < heap_.size(); ++i) {
-    if (i + 16 < heap_.size()) __builtin_prefetch(&heap_[i + 16].timer->state_);
-    TimerNode& timer = *heap_[i].timer;
-    if (timer.state_.load(std::memory_order_relaxed) == TimerNode::State::cancelled) {
-      dead.append(&timer.node_);
-    } else {
-      heap_[kept++] = heap_[i];
-    }
+  // The dead are kept behind the living until the heap is whole again: dropping a timer may run
+  // users' destructors, and those may come back to this queue.
+  std::vector<Entry, internal::LargeAllocator<Entry>> all = std::exchange(heap_, {});
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (i + 16 < all.size()) __builtin_prefetch(&all[i + 16].timer->hot());
+    if (all[i].timer->state() != TimerNode::State::cancelled) std::swap(all[kept++], all[i]);
   }
-  heap_.resize(kept);
-  if (heap_.capacity() > 4 * kept + 64) heap_.shrink_to_fit();
+  heap_.reserve(2 * kept);
+  heap_.assign(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(kept));
   if (kept > 1) {
     for (std::size_t at = (kept - 2) / kArity + 1; at-- > 0;) siftDown(at, heap_[at]);
   }
-  // Last, when the heap is whole again: dropping a timer may run users' destructors, and those may
-  // come back to this queue.
-  while (TaskNode* node = dead.popFront()) forgetCancelled(TimerNode::of(*node));
+  for (std::size_t i = kept; i < all.size(); ++i) all[i].timer->unref();
 }
 
 std::size_t TimerQueue::cancelAll() noexcept {
   closed_ = true;
   std::size_t cancelled = 0;
-  std::vector<Entry> all = std::move(heap_);
-  heap_.clear();
+  const auto all = std::exchange(heap_, {});
   for (const Entry& entry : all) {
     if (entry.timer->cancel()) ++cancelled;
-    forgetCancelled(*entry.timer);
+    entry.timer->unref();
   }
   return cancelled;
 }
 
 std::size_t TimerQueue::size() const noexcept {
-  const std::size_t dead = pool_->dead();
-  return heap_.size() > dead ? heap_.size() - dead : 0;
+  std::size_t count = 0;
+  forEach([&](const TimerNode&) { ++count; });
+  return count;
 }
 
 }  // namespace millrace

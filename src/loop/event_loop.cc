@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <millrace/loop/event_loop.h>
-
 #include "loop/event_loop_parts.h"
 
 #include <millrace/concurrent/global_executor.h>
+#include <millrace/loop/event_loop.h>
 #include <millrace/loop/io.h>
 
 #include <stdexcept>
@@ -30,6 +29,7 @@ EventLoop::Parts::Parts(EventLoop& loop, const LoopOptions::Values& values, std:
     }
   }
   io = (options.io.type != nullptr ? options.io : io::automatic()).make().orThrow();
+  if (!io) throw std::invalid_argument(loopName + ": the engine factory gave nothing");
   ioRatio.store(options.ioRatio, std::memory_order_relaxed);
   stopNode.task = [this] { beginShutdown(); };
   tickNode.task = [this] { tickQueued.store(false, std::memory_order_release); };
@@ -40,12 +40,12 @@ EventLoop::Parts::~Parts() {
   if (ClockListener::isLinked()) time->removeListener(*this);
 }
 
-EventLoop::EventLoop(const LoopOptions::Values& options, std::string name, int index,
-                     bool handDriven)
-    : parts_(std::make_unique<Parts>(*this, options, std::move(name), index, handDriven)) {}
+EventLoop::EventLoop(const LoopOptions& options, std::string name, int index, bool handDriven)
+    : parts_(std::make_unique<Parts>(*this, options.values(), std::move(name), index, handDriven)) {
+}
 
-// Runs when nobody refers to it any more: it has ended, or never had a thread, or (driven by hand, or in
-// a forked child) nobody will drive it again.
+// Runs when nobody refers to it any more: it has ended, or never had a thread, or (driven by hand,
+// or in a forked child) nobody will drive it again.
 EventLoop::~EventLoop() {
   Parts& parts = *parts_;
   ref();  // what runs now may take references again
@@ -53,18 +53,20 @@ EventLoop::~EventLoop() {
   parts.joinThread();
 }
 
+Ref<EventLoop> EventLoop::handDriven() { return handDriven(LoopOptions()); }
+
 Ref<EventLoop> EventLoop::handDriven(const LoopOptions& options) {
   static Atomic<int> number{0};
   const auto& values = options.values();
   const int index = number.fetch_add(1, std::memory_order_relaxed) + 1;
   const std::string group = values.name.empty() ? "hand" : values.name;
   return Ref<EventLoop>(
-      new EventLoop(values, "mr-" + group + "-" + std::to_string(index), index - 1, true));
+      new EventLoop(options, "mr-" + group + "-" + std::to_string(index), index - 1, true));
 }
 
 EventLoop* EventLoop::current() noexcept {
-  // Only loops set it.
-  return const_cast<EventLoop*>(static_cast<const EventLoop*>(internal::tlsCurrentExecutor));
+  // Pools set it, too.
+  return const_cast<EventLoop*>(dynamic_cast<const EventLoop*>(internal::tlsCurrentExecutor));
 }
 
 std::size_t EventLoop::pendingTasks() const noexcept {
@@ -111,6 +113,11 @@ void EventLoop::rebuildSelector() {
 }
 
 EventLoop::State EventLoop::state() const noexcept { return parts_->life.state(); }
+
+bool EventLoop::isShuttingDown() const noexcept {
+  // The loop itself changes its state later, when the request comes to its turn.
+  return parts_->stopRequested.load(std::memory_order_acquire) || state() >= State::shuttingDown;
+}
 
 Future<ShutdownReport> EventLoop::terminationFuture() const { return parts_->terminatedFuture; }
 

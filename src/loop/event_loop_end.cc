@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The start of a loop's thread, its shutdown and its end. See docs/design/shutdown.md.
+// The start of a loop's thread, its shutdown and its end. See docs/design/start-and-shutdown.md.
 #include "loop/event_loop_parts.h"
+#include "loop/watchdog.h"
 
 #include <millrace/base/log.h>
 #include <millrace/concurrent/global_executor.h>
@@ -14,7 +15,8 @@ namespace millrace {
 
 namespace {
 
-/// Completes the end of a loop when its thread's locals are gone: constructed first, so destroyed last.
+/// Completes the end of a loop when its thread's locals are gone: constructed first, so destroyed
+/// last.
 struct EndOfThread {
   EventLoop* loop = nullptr;  // counted
   void (*finish)(EventLoop*) = nullptr;
@@ -66,27 +68,36 @@ void EventLoop::Parts::threadBody() {
     end.loop = &self;
     end.finish = [](EventLoop* loop) {
       loop->parts_->terminate();
+      setLogThread("");  // the name goes with the loop
       loop->unref();
     };
     setLogThread(loopName.c_str());
     static_cast<void>(blockAllSignals());
-    static_cast<void>(setTimerSlack(1));
-    if (!options.cpus.empty()) {
-      const int cpu = options.cpus[static_cast<std::size_t>(index) % options.cpus.size()];
-      if (Result<void> pinned = pinThread({cpu}); !pinned) {
-        log(LogLevel::warn, "loop", loopName, ": runs unpinned: ", pinned.error().message());
-      }
-    }
-    if (options.setsNice) {
-      if (Result<void> set = setThreadPriority(options.nice); !set) {
-        log(LogLevel::warn, "loop", loopName, ": keeps its priority: ", set.error().message());
-      }
-    }
   }
-  drive();
+  {
+    // Before the rest of the set-up, which the watchdog's thread would inherit.
+    const Watchdog::Guard guarded(watchdog.get(), self);
+    if (tellAtThreadEnd) tuneThread();
+    drive();
+  }
   if (!tellAtThreadEnd) {
     Ref<EventLoop> last = Ref<EventLoop>::adopt(&self);
     terminate();
+  }
+}
+
+void EventLoop::Parts::tuneThread() const {
+  static_cast<void>(setTimerSlack(1));
+  if (!options.cpus.empty()) {
+    const int cpu = options.cpus[static_cast<std::size_t>(index) % options.cpus.size()];
+    if (Result<void> pinned = pinThread({cpu}); !pinned) {
+      log(LogLevel::warn, "loop", loopName, ": runs unpinned: ", pinned.error().message());
+    }
+  }
+  if (options.setsNice) {
+    if (Result<void> set = setThreadPriority(options.nice); !set) {
+      log(LogLevel::warn, "loop", loopName, ": keeps its priority: ", set.error().message());
+    }
   }
 }
 
@@ -116,9 +127,8 @@ namespace {
 
 void raiseTo(Atomic<std::int64_t>& value, std::int64_t wanted) noexcept {
   std::int64_t seen = value.load(std::memory_order_relaxed);
-  while (seen < wanted &&
-         !value.compare_exchange_weak(seen, wanted, std::memory_order_release,
-                                      std::memory_order_relaxed)) {
+  while (seen < wanted && !value.compare_exchange_weak(seen, wanted, std::memory_order_release,
+                                                       std::memory_order_relaxed)) {
   }
 }
 
@@ -193,6 +203,7 @@ bool EventLoop::Parts::confirmShutdown() {
 
 // Everything after the quiet period: hooks, the last tasks, the engine.
 void EventLoop::Parts::endInLoop() {
+  turnBegan.store(Clock::real().nanos(), std::memory_order_relaxed);  // hooks may block, too
   runHooks();
   life.advance(State::shutdown);
   closed = true;
@@ -202,10 +213,11 @@ void EventLoop::Parts::endInLoop() {
                      std::memory_order_relaxed);
   runAllLeft();
   report.timersCancelled += timers.cancelAll();
-  giveBack();
+  used.flush(in.inbox.pool());
   if (!real) time->removeListener(*this);
   if (attached) io->detach();
   io->awaitWakeups(in.word.paid());
+  turnBegan.store(0, std::memory_order_relaxed);
   kernelThread.store(0, std::memory_order_relaxed);
 }
 
@@ -256,17 +268,21 @@ void EventLoop::Parts::endAbandoned() {
 
 void EventLoop::Parts::terminate() {
   life.advance(State::terminated);
-  if (bodyFailure) {
-    terminated.tryFailure(bodyFailure);
-  } else {
-    terminated.trySuccess(report);
-  }
+  const Result<ShutdownReport> result =
+      bodyFailure ? Result<ShutdownReport>(bodyFailure) : Result<ShutdownReport>(report);
+  // Not by a listener: those run on the global executor, which would need a thread for each group.
+  auto tellGroup = std::exchange(onTerminated, nullptr);
+  terminated.tryComplete(result);
+  if (tellGroup) tellGroup(result);
 }
 
 void EventLoop::Parts::joinThread() noexcept {
   std::lock_guard lock(threadMutex);
   if (!thread.joinable()) return;
-  if (thread.id() == currentThread()) {
+  if (isForked()) {
+    static_cast<void>(
+        new Thread(std::move(thread)));  // the parent's: nothing may be done with it here
+  } else if (thread.id() == currentThread()) {
     thread.detach();
   } else {
     thread.join();
@@ -284,7 +300,8 @@ bool EventLoop::beforeShutdown(Task task) {
 }
 
 std::uint64_t EventLoop::addShutdownHook(Task hook) {
-  if (!hook) throw std::invalid_argument("addShutdownHook(): the hook is empty; give it a callable");
+  if (!hook)
+    throw std::invalid_argument("addShutdownHook(): the hook is empty; give it a callable");
   std::lock_guard lock(parts_->hookMutex);
   if (parts_->hooksClosed) return 0;
   parts_->hooks.emplace_back(parts_->nextHook, std::move(hook));
@@ -300,10 +317,11 @@ bool EventLoop::removeShutdownHook(std::uint64_t id) {
 
 void EventLoop::Parts::wrongDriver() const {
   throw std::logic_error(
-      loopName + (byHand ? ": run() on a second thread; a hand-driven loop belongs to the thread that "
-                           "called run() first"
-                         : ": run() on a loop that has a thread of its own; use "
-                           "EventLoop::handDriven() for a loop that you drive"));
+      loopName + (byHand
+                      ? ": run() on a second thread; a hand-driven loop belongs to the thread that "
+                        "called run() first"
+                      : ": run() on a loop that has a thread of its own; use "
+                        "EventLoop::handDriven() for a loop that you drive"));
 }
 
 std::size_t EventLoop::run(Deadline until) {

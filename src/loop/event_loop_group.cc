@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <millrace/loop/event_loop_group.h>
-
 #include "loop/event_loop_parts.h"
+#include "loop/watchdog.h"
 
 #include <millrace/base/log.h>
 #include <millrace/concurrent/global_executor.h>
+#include <millrace/loop/event_loop_group.h>
 #include <millrace/loop/io.h>
 
 #include <mutex>
@@ -22,12 +22,25 @@ struct EventLoopGroup::Core {
   std::string name;
   std::vector<Ref<EventLoop>> loops;
   std::unique_ptr<Chooser> chooser;
+  std::shared_ptr<Watchdog> watchdog;  // shared with the loops; null: none
   Promise<ShutdownReport> terminated{globalExecutor()};
   Future<ShutdownReport> terminatedFuture = terminated.future();
   std::mutex mutex;
-  std::size_t left = 0;    // guarded by mutex: loops that have not ended
-  ShutdownReport report;   // guarded by mutex
-  Error failure;           // guarded by mutex
+  std::size_t left = 0;   // guarded by mutex: loops that have not ended
+  ShutdownReport report;  // guarded by mutex
+  Error failure;          // guarded by mutex
+
+  // The group cannot be made. Its loops have not started and end here and now, unless a factory of
+  // the user's has given them work.
+  void endLoops() {
+    for (const Ref<EventLoop>& loop : loops) {
+      loop->parts_->group.store(nullptr, std::memory_order_release);
+      Future<ShutdownReport> end = loop->shutdownGracefully();
+      if (globalExecutor().inEventLoop()) continue;
+      end.await();
+      loop->parts_->joinThread();
+    }
+  }
 
   void oneEnded(const Result<ShutdownReport>& result) {
     bool last = false;
@@ -55,55 +68,64 @@ EventLoopGroup::EventLoopGroup(int loops, IoFactory io)
     : EventLoopGroup(LoopOptions().loops(loops).io(std::move(io))) {}
 
 EventLoopGroup::EventLoopGroup(const LoopOptions& options) : core_(std::make_shared<Core>()) {
-  LoopOptions::Values values = options.values();
-  if (values.io.type == nullptr) values.io = io::automatic();
+  const LoopOptions::Values& values = options.values();
   const int number = nextGroupNumber.fetch_add(1, std::memory_order_relaxed);
   core_->name = values.name.empty() ? std::to_string(number) : values.name;
   const int count = values.loops == 0 ? defaultLoopCount() : values.loops;
-  // Nothing has started, so the loops made before a failing one end at once in their destructors.
+  if (values.watchdog.count() != 0) {
+    core_->watchdog = std::make_shared<Watchdog>(core_->name, values.watchdog);
+  }
   try {
     core_->loops.reserve(static_cast<std::size_t>(count));
     for (int i = 0; i < count; ++i) {
       std::string title = "mr-" + core_->name + "-" + std::to_string(i + 1);
-      core_->loops.emplace_back(new EventLoop(values, std::move(title), i, false));
+      core_->loops.emplace_back(new EventLoop(options, std::move(title), i, false));
+      core_->loops.back()->parts_->watchdog = core_->watchdog;
       core_->loops.back()->parts_->group.store(this, std::memory_order_release);
     }
   } catch (const Exception& e) {
-    for (const Ref<EventLoop>& loop : core_->loops) static_cast<void>(loop->shutdownGracefully());
+    core_->endLoops();
     throw Exception(Error(e.error().code(), "EventLoopGroup " + core_->name,
                           "(making loop " + std::to_string(core_->loops.size() + 1) + " of " +
                               std::to_string(count) + ": " + e.error().message() + ")"));
   } catch (...) {
-    for (const Ref<EventLoop>& loop : core_->loops) static_cast<void>(loop->shutdownGracefully());
+    core_->endLoops();
     throw;
   }
-  std::vector<EventExecutor*> children;
-  for (const Ref<EventLoop>& loop : core_->loops) children.push_back(loop.get());
-  core_->chooser = values.chooser(children);
-  if (!core_->chooser) throw std::invalid_argument("chooser(): the factory gave nothing");
   core_->left = core_->loops.size();
   for (const Ref<EventLoop>& loop : core_->loops) {
-    loop->terminationFuture().addListener(
-        [core = core_](const Result<ShutdownReport>& result) { core->oneEnded(result); });
+    loop->parts_->onTerminated = [core = core_](const Result<ShutdownReport>& result) {
+      core->oneEnded(result);
+    };
+  }
+  try {
+    std::vector<EventExecutor*> children;
+    for (const Ref<EventLoop>& loop : core_->loops) children.push_back(loop.get());
+    core_->chooser = values.chooser(children);
+    if (!core_->chooser) throw std::invalid_argument("chooser(): the factory gave nothing");
+  } catch (...) {
+    core_->endLoops();
+    throw;
   }
 }
 
 EventLoopGroup::~EventLoopGroup() {
-  static_cast<void>(shutdownGracefully());
   for (const Ref<EventLoop>& loop : core_->loops) {
+    // Who has asked for it before has said how long it may take.
+    if (!loop->isShuttingDown()) static_cast<void>(loop->shutdownGracefully());
     loop->parts_->group.store(nullptr, std::memory_order_release);
   }
   const bool forked = core_->loops.front()->parts_->isForked();
   if (forked || isExiting()) return;
-  if (internal::tlsCurrentExecutor != nullptr || globalExecutor().inEventLoop()) {
-    // Waiting here could wait for ourselves. The threads end on their own; each loop lives until then.
+  if (EventLoop::current() != nullptr || globalExecutor().inEventLoop()) {
+    // Waiting here could wait for ourselves. The threads end on their own; each loop lives until
+    // then.
     return;
   }
   bool all = true;
   for (const Ref<EventLoop>& loop : core_->loops) {
-    const Duration patience =
-        Duration(loop->parts_->timeoutNanos.load(std::memory_order_relaxed)) +
-        std::chrono::seconds(1);
+    const Duration patience = Duration(loop->parts_->timeoutNanos.load(std::memory_order_relaxed)) +
+                              std::chrono::seconds(1);
     if (loop->terminationFuture().await(Deadline::after(patience))) {
       loop->parts_->joinThread();
       continue;
@@ -112,7 +134,11 @@ EventLoopGroup::~EventLoopGroup() {
     log(LogLevel::error, "loop", "group ", core_->name,
         " is destroyed, but a loop does not end and is left behind: ", loop->dump());
   }
-  if (all) core_->terminatedFuture.await();
+  if (all) {
+    core_->terminatedFuture.await();
+  } else if (core_->watchdog) {
+    core_->watchdog->stop();
+  }
 }
 
 EventLoop& EventLoopGroup::next() { return static_cast<EventLoop&>(core_->chooser->next()); }

@@ -12,22 +12,30 @@
 
 #include <millrace/base/atomic.h>
 #include <millrace/base/clock.h>
+#include <millrace/base/manual_clock.h>
 #include <millrace/concurrent/inbox.h>
 #include <millrace/concurrent/timer_queue.h>
 #include <millrace/concurrent/wakeup_word.h>
 #include <millrace/loop/event_loop.h>
+#include <millrace/loop/io_handler.h>
+#include <millrace/loop/loop_options.h>
+#include <millrace/loop/metrics.h>
 #include <millrace/sys/thread.h>
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <typeinfo>
 #include <utility>
 #include <vector>
 
 namespace millrace {
+
+class Watchdog;
 
 /// Figures of one loop, written by it alone.
 struct LoopFigures {
@@ -50,6 +58,7 @@ struct TailTask::State {
 struct EventLoop::Parts final : IoLoop, ClockListener {
   using State = EventLoop::State;
   enum class Wake { now, lazily };
+  enum class IfNoThread { raise, tell };  // what a post does when the loop cannot be started
 
   Parts(EventLoop& loop, const LoopOptions::Values& options, std::string loopName, int loopIndex,
         bool byHand);
@@ -67,14 +76,14 @@ struct EventLoop::Parts final : IoLoop, ClockListener {
   void clockMoved() noexcept override;
 
   // --- event_loop_post.cc, any thread ---
-  bool post(Task& task, Wake wake);
-  bool postFromOutside(Task& task, Wake wake);
+  bool post(Task& task, Wake wake, IfNoThread then);
+  bool postFromOutside(Task& task, Wake wake, IfNoThread then);
   void postInLoop(Task& task);
   bool pushFramework(TaskNode& node);
   void pushProbe();
   void wakeIfAsleep() noexcept;
   bool reserve() noexcept;
-  void startIfNeeded(TaskNode* own);
+  Result<void> startIfNeeded(TaskNode& own);
   bool arm(TimerNode& timer);
   ScheduledFuture scheduleTimer(const char* call, Duration delay, Duration period,
                                 TimerNode::Repeat repeat, Task task);
@@ -89,7 +98,7 @@ struct EventLoop::Parts final : IoLoop, ClockListener {
   bool hasTasks() const noexcept;
   WaitOutcome waitForIo(Deadline until);
   int blockUntil(Deadline limit);
-  bool spinForWork();
+  std::optional<int> spinForWork(Deadline timer, Deadline limit);
   bool noteWaitEnd(bool early);
   void noteBegin(const std::type_info* what) noexcept {
     running.store(what, std::memory_order_relaxed);
@@ -104,8 +113,6 @@ struct EventLoop::Parts final : IoLoop, ClockListener {
   void runNode(TaskNode* node);
   void runTimer(TimerNode& timer);
   void runTail();
-  void recycle(TaskNode* node) noexcept;
-  void giveBack() noexcept;
   void runGuarded(Task& task, const char* what);
   std::int64_t now() noexcept { return real ? Clock::real().nanos() : time->nanos(); }
 
@@ -115,6 +122,7 @@ struct EventLoop::Parts final : IoLoop, ClockListener {
   // --- event_loop_end.cc ---
   Result<void> makeThread();
   void threadBody();
+  void tuneThread() const;
   void beginRunning();
   void drive();
   void requestStop();
@@ -140,7 +148,8 @@ struct EventLoop::Parts final : IoLoop, ClockListener {
   const bool real;  // time is the machine's: deadlines may become kernel timeouts
   const std::uint64_t forkGeneration;
   std::unique_ptr<SelectStrategy> strategy;  // null: the default
-  std::unique_ptr<IoHandler> io;             // gone after the end; other threads use it by wakeup only
+  std::shared_ptr<Watchdog> watchdog;        // shared by the loops of a group; null: none
+  std::unique_ptr<IoHandler> io;  // gone after the end; other threads use it by wakeup only
 
   // --- shared: what a post touches, on one line ---
   struct alignas(64) {
@@ -148,7 +157,7 @@ struct EventLoop::Parts final : IoLoop, ClockListener {
     WakeupWord word;
   } in;
   alignas(64) LifeCycle<State> life;
-  Atomic<std::int64_t> reserved{0};         // user tasks that count against the capacity, if limited
+  Atomic<std::int64_t> reserved{0};  // user tasks that count against the capacity, if limited
   Atomic<std::int64_t> wakeRequestedAt{0};  // when the last paid wakeup was asked for
   Atomic<std::uint32_t> outsideTimers{0};   // every 1024th wakes, so that the inbox does not swell
   Atomic<bool> stopRequested{false};
@@ -157,7 +166,7 @@ struct EventLoop::Parts final : IoLoop, ClockListener {
   Atomic<std::int64_t> timeoutNanos{0};
   Atomic<int> ioRatio{50};
   Atomic<std::int64_t> kernelThread{0};
-  Atomic<std::uint64_t> driver{0};   // the thread that drives a hand-driven loop
+  Atomic<std::uint64_t> driver{0};     // the thread that drives a hand-driven loop
   Atomic<std::uint32_t> pauseWord{0};  // 1 ends a pause after a failed turn
   Atomic<EventLoopGroup*> group{nullptr};
   std::mutex hookMutex;
@@ -167,7 +176,8 @@ struct EventLoop::Parts final : IoLoop, ClockListener {
   bool hooksClosed = false;                           // guarded by hookMutex
   bool beforeClosed = false;                          // guarded by hookMutex
   std::mutex threadMutex;
-  Thread thread;  // guarded by threadMutex
+  Thread thread;                                                    // guarded by threadMutex
+  std::function<void(const Result<ShutdownReport>&)> onTerminated;  // the group's; called once
   Promise<ShutdownReport> terminated;
   Future<ShutdownReport> terminatedFuture;
   TaskNode stopNode;
@@ -175,8 +185,8 @@ struct EventLoop::Parts final : IoLoop, ClockListener {
 
   // --- what other threads may look at while the loop works ---
   LoopFigures figures;
-  Atomic<std::size_t> runListUsers{0};      // user tasks in runList and tail
-  Atomic<std::int64_t> turnBegan{0};        // real nanoseconds; 0 while it waits
+  Atomic<std::size_t> runListUsers{0};             // user tasks in runList and tail
+  Atomic<std::int64_t> turnBegan{0};               // real nanoseconds; 0 while it waits
   Atomic<const std::type_info*> running{nullptr};  // the task or callback that runs
   Atomic<std::uint64_t> progress{0};   // tasks begun; the watchdog sees both stand still
   Atomic<std::uint64_t> callbacks{0};  // callbacks of descriptors begun
@@ -185,12 +195,11 @@ struct EventLoop::Parts final : IoLoop, ClockListener {
   TimerQueue timers;
   TaskChain runList;
   TaskChain tail;
-  TaskChain used;  // nodes to give back
-  std::uint64_t usedCount = 0;
+  NodeReturn used;  // nodes that have run
   NodeCache* cache = nullptr;
-  bool closed = false;         // in-loop posts are rejected, too
+  bool closed = false;  // in-loop posts are rejected, too
   bool attached = false;
-  bool ownsThread = false;     // the thread is ours: its locals go before the end is told
+  bool ownsThread = false;  // the thread is ours: its locals go before the end is told
   int premature = 0;
   std::size_t events = 0;      // of the current turn
   bool waitBlocked = false;    // the last wait was a sleep

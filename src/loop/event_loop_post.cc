@@ -36,26 +36,36 @@ bool EventLoop::Parts::reserve() noexcept {
   return false;
 }
 
-bool EventLoop::Parts::post(Task& task, Wake wake) {
-  if (!self.inEventLoop()) return postFromOutside(task, wake);
+bool EventLoop::Parts::post(Task& task, Wake wake, IfNoThread then) {
+  if (!self.inEventLoop()) return postFromOutside(task, wake, then);
   if (closed || !reserve()) return false;
   postInLoop(task);
   return true;
 }
 
-bool EventLoop::Parts::postFromOutside(Task& task, Wake wake) {
+// A task that is not taken stays with the caller.
+bool EventLoop::Parts::postFromOutside(Task& task, Wake wake, IfNoThread then) {
   if (isForked() || !reserve()) return false;
   NodeCache& mine = NodeCache::ofThread();
   if (++tlsPosts % kProbeInterval == 0) pushProbe();
   TaskNode* node = mine.get(in.inbox.pool());
   node->task = std::move(task);
-  if (!in.inbox.push(node, TaskNode::user)) {
+  const auto takeBack = [&] {
     task = std::move(node->task);
     mine.unget(node);
     if (options.maxPendingTasks != 0) reserved.fetch_sub(1, std::memory_order_relaxed);
+  };
+  if (!in.inbox.push(node, TaskNode::user)) {
+    takeBack();
     return false;
   }
-  if (life.state() == State::notStarted) startIfNeeded(node);
+  if (life.state() == State::notStarted) {
+    if (const Result<void> started = startIfNeeded(*node); !started) {
+      takeBack();
+      if (then == IfNoThread::tell) return false;
+      started.error().raise();
+    }
+  }
   if (wake == Wake::now) wakeIfAsleep();
   return true;
 }
@@ -92,20 +102,10 @@ void EventLoop::Parts::wakeIfAsleep() noexcept {
   io->wakeup();
 }
 
-void EventLoop::Parts::startIfNeeded(TaskNode* own) {
-  if (byHand) return;
-  Result<void> started = life.start(in.inbox, own, [this] { return makeThread(); });
-  if (started) return;
-  if (own != nullptr) {
-    if ((own->kind() & TaskNode::borrowed) == 0) {
-      own->task.reset();
-      NodeCache::ofThread().unget(own);
-      if (options.maxPendingTasks != 0) reserved.fetch_sub(1, std::memory_order_relaxed);
-    } else if ((own->kind() & TaskNode::timer) != 0) {
-      TimerNode::of(*own).unref();  // the reference that travelled with it
-    }
-  }
-  started.error().raise();
+// After `own` was pushed. If no thread can be made, it is the caller's again.
+Result<void> EventLoop::Parts::startIfNeeded(TaskNode& own) {
+  if (byHand) return {};
+  return life.start(in.inbox, &own, [this] { return makeThread(); });
 }
 
 bool EventLoop::Parts::arm(TimerNode& timer) {
@@ -117,12 +117,17 @@ bool EventLoop::Parts::arm(TimerNode& timer) {
   if (isForked()) return false;
   timer.ref();  // travels with the node, becomes the queue's
   TaskNode& node = timer.node();
-  if (!in.inbox.push(&node, TaskNode::framework | TaskNode::borrowed | TaskNode::timer |
-                                TaskNode::arm)) {
+  if (!in.inbox.push(&node,
+                     TaskNode::framework | TaskNode::borrowed | TaskNode::timer | TaskNode::arm)) {
     timer.unref();
     return false;
   }
-  if (life.state() == State::notStarted) startIfNeeded(&node);
+  if (life.state() == State::notStarted) {
+    if (const Result<void> started = startIfNeeded(node); !started) {
+      timer.unref();
+      started.error().raise();
+    }
+  }
   const bool many = outsideTimers.fetch_add(1, std::memory_order_relaxed) % 1024 == 1023;
   if (many ? in.word.mustWake() : in.word.mustWakeFor(timer.deadline())) {
     wakeRequestedAt.store(Clock::real().nanos(), std::memory_order_relaxed);
@@ -167,19 +172,23 @@ void checkPeriod(const char* call, Duration initial, Duration period) {
 
 void EventLoop::execute(Task task) {
   checkTask(task, "execute");
-  if (!parts_->post(task, Parts::Wake::now)) parts_->reject(std::move(task));
+  if (!parts_->post(task, Parts::Wake::now, Parts::IfNoThread::raise)) {
+    parts_->reject(std::move(task));
+  }
 }
 
 bool EventLoop::tryExecute(Task task) { return offer(task); }
 
 bool EventLoop::offer(Task& task) {
   checkTask(task, "tryExecute");
-  return parts_->post(task, Parts::Wake::now);
+  return parts_->post(task, Parts::Wake::now, Parts::IfNoThread::tell);
 }
 
 void EventLoop::lazyExecute(Task task) {
   checkTask(task, "lazyExecute");
-  if (!parts_->post(task, Parts::Wake::lazily)) parts_->reject(std::move(task));
+  if (!parts_->post(task, Parts::Wake::lazily, Parts::IfNoThread::raise)) {
+    parts_->reject(std::move(task));
+  }
 }
 
 ScheduledFuture EventLoop::Parts::scheduleTimer(const char* call, Duration delay, Duration period,
@@ -193,7 +202,7 @@ ScheduledFuture EventLoop::Parts::scheduleTimer(const char* call, Duration delay
     throw RejectedExecution(std::string(call) +
                             "(): rejected, the executor is shut down and takes no more tasks");
   }
-  return {std::move(timer), self};
+  return ScheduledFuture::adopt(*timer.release());
 }
 
 ScheduledFuture EventLoop::schedule(Duration delay, Task task) {
@@ -248,6 +257,9 @@ TailTask EventLoop::executeAfterEventLoopIteration(Task task) {
   } else {
     node->task.reset();
     NodeCache::ofThread().unget(node);
+    if (parts.options.maxPendingTasks != 0) {
+      parts.reserved.fetch_sub(1, std::memory_order_relaxed);
+    }
     refuse();
   }
   return handle;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // One turn of a loop. Loop thread only; docs/design/loop-turn.md tells the same in words.
 #include "loop/event_loop_parts.h"
-
 #include "loop/readable_name.h"
 
 #include <millrace/base/log.h>
 #include <millrace/sys/futex.h>
 
 #include <exception>
+#include <optional>
 
 namespace millrace {
 
@@ -20,7 +20,8 @@ constexpr std::int64_t kLateNanos = 1'000'000;
 
 }  // namespace
 
-// Sets the current loop for the length of the turn, and looks at the shutdown even if the turn threw.
+// Sets the current loop for the length of the turn, and looks at the shutdown even if the turn
+// threw.
 std::size_t EventLoop::Parts::turn(Deadline limit) {
   struct Current {
     const Executor* before;
@@ -43,14 +44,21 @@ std::size_t EventLoop::Parts::turn(Deadline limit) {
 
 void EventLoop::Parts::runTurn(Deadline limit) {
   const std::int64_t before = turnEnded;
-  int ready = ioPhase(limit);
-  if (ready == SelectStrategy::kContinue) return;
+  const std::uint64_t tasksBefore = progress.load(std::memory_order_relaxed);
+  // Tasks run even if the wait fails or a callback escapes.
+  std::exception_ptr escaped;
+  int ready = 0;
+  try {
+    ready = ioPhase(limit);
+  } catch (...) {
+    escaped = std::current_exception();
+  }
+  // No strategy keeps a loop from ending: the request to stop is a task.
+  if (ready == SelectStrategy::kContinue && !stopRequested.load(std::memory_order_relaxed)) return;
   figures.turns.add();
   const std::int64_t woke = now();
   waitEnded = woke;
   turnBegan.store(real ? woke : Clock::real().nanos(), std::memory_order_relaxed);
-  // Tasks run even if a callback escapes.
-  std::exception_ptr escaped;
   const bool hadIo = ready > 0;
   try {
     if (hadIo) events += static_cast<std::size_t>(io->dispatch());
@@ -63,15 +71,18 @@ void EventLoop::Parts::runTurn(Deadline limit) {
     escaped = std::current_exception();
   }
   std::int64_t ioNanos = 0;
+  if (events != 0) figures.ioEvents.add(events);
   if (hadIo) {
-    figures.ioEvents.add(events);
     waitEnded = now();
     // A wait that did not block counts as I/O.
     ioNanos = waitEnded - (waitBlocked || before == 0 ? woke : before);
   }
   runTasks(ioNanos, hadIo);
   runTail();
-  giveBack();
+  if (!waitBlocked && (events != 0 || progress.load(std::memory_order_relaxed) != tasksBefore)) {
+    noteWaitEnd(false);  // work in between: the early returns are not in a row
+  }
+  used.flush(in.inbox.pool());
   turnEnded = now();
   turnBegan.store(0, std::memory_order_relaxed);
   running.store(nullptr, std::memory_order_relaxed);
@@ -90,7 +101,10 @@ int EventLoop::Parts::ioPhase(Deadline limit) {
   waitWasEarly = false;
   int decision = SelectStrategy::kSelect;
   if (strategy) {
-    decision = strategy->decide([this] { return waitForIo(Deadline::past()).events; }, hasTasks());
+    int found = 0;
+    decision =
+        strategy->decide([&] { return found = waitForIo(Deadline::past()).events; }, hasTasks());
+    if (found > 0) return found;  // edges are reported once: they are not to be looked for again
     if (decision == SelectStrategy::kBusyWait) return waitForIo(Deadline::past()).events;
   } else if (hasTasks()) {
     return waitForIo(Deadline::past()).events;
@@ -115,8 +129,13 @@ int EventLoop::Parts::blockUntil(Deadline limit) {
   }
   const Deadline timer = Deadline::at(next);
   const std::int64_t before = now();
-  if (timer.isDue(before) || limit.isDue(Clock::real().nanos()) || spinForWork()) {
+  // A strategy may want to block although an earlier turn left tasks over.
+  if (!runList.empty() || !tail.empty() || timer.isDue(before) ||
+      limit.isDue(Clock::real().nanos())) {
     return waitForIo(Deadline::past()).events;
+  }
+  if (options.spin.count() != 0) {
+    if (const std::optional<int> found = spinForWork(timer, limit)) return *found;
   }
   // A clock that is not real never becomes a kernel timeout: whoever moves it wakes us.
   const Deadline until = real && timer < limit ? timer : limit;
@@ -140,28 +159,28 @@ int EventLoop::Parts::blockUntil(Deadline limit) {
   return outcome.events;
 }
 
-// Looks for tasks for a while before sleeping; true if there are some or the I/O should be looked at.
-bool EventLoop::Parts::spinForWork() {
-  if (options.spin.count() == 0) return false;
+// Looks for work for a while before sleeping. Gives the events found when there is some: a task, a
+// timer or `limit` that is due, or events. The look that found events is the last one, edges come
+// once.
+std::optional<int> EventLoop::Parts::spinForWork(Deadline timer, Deadline limit) {
   const std::int64_t end = saturatingAdd(Clock::real().nanos(), options.spin.count());
-  const std::int64_t timer = timers.next();
   const bool hasIo = io->registrations() != 0;
+  std::int64_t moment = 0;
   do {
-    for (int i = 0; i < 32; ++i) {
-      if (!in.inbox.isEmpty()) return true;
+    bool ready = false;
+    for (int i = 0; i < 32 && !ready; ++i) {
+      ready = !in.inbox.isEmpty();
       cpuRelax();
     }
-    if (hasIo) {
-      const WaitOutcome seen = waitForIo(Deadline::past());
-      if (seen.events > 0) return true;
-    }
-    if (timer <= now()) return true;
-  } while (Clock::real().nanos() < end);
-  return false;
+    const int found = hasIo ? waitForIo(Deadline::past()).events : 0;
+    moment = Clock::real().nanos();
+    if (ready || found > 0 || timer.isDue(now()) || limit.isDue(moment)) return found;
+  } while (moment < end);
+  return std::nullopt;
 }
 
-// Counts blocking waits that returned early with nothing; any other starts anew. True if the selector
-// was made anew.
+// Counts blocking waits that returned early with nothing; any other starts anew. True if the
+// selector was made anew.
 bool EventLoop::Parts::noteWaitEnd(bool early) {
   if (!early) {
     if (premature > kPrematureWorthALine) {
@@ -200,8 +219,8 @@ void EventLoop::Parts::failedTurn() {
   figures.failures.add();
   turnBegan.store(0, std::memory_order_relaxed);
   const Error error = Error::fromCurrentException("turn");
-  log(LogLevel::warn, "loop", loopName, ": a turn failed, the loop goes on after a pause: ",
-      error.message());
+  log(LogLevel::warn, "loop", loopName,
+      ": a turn failed, the loop goes on after a pause: ", error.message());
   if (life.state() == State::shuttingDown) return;
   // Not in the engine, which may be what fails. A request to stop ends the pause.
   const Deadline until = Deadline::after(options.errorPause);
@@ -231,12 +250,12 @@ void EventLoop::Parts::runTasks(std::int64_t ioNanos, bool hadIo) {
       hadIo ? saturatingAdd(waitEnded, ioNanos * (100 - ratio) / ratio) : waitEnded;
   std::size_t ran = 0;
   while (TaskNode* node = runList.popFront()) {
-    if (runList.first != nullptr) __builtin_prefetch(runList.first);
+    internal::prefetchForWrite(internal::guess(node, internal::kNodesAhead));
     const bool wasLast = node == last;
     runNode(node);
     ++ran;
     if (wasLast) break;
-    if (limited && ran % kTasksPerBatch == 0 && (!hadIo || Clock::real().nanos() >= end)) break;
+    if (limited && ran % kTasksPerBatch == 0 && (!hadIo || now() >= end)) break;
   }
 }
 
@@ -263,7 +282,7 @@ void EventLoop::Parts::runNode(TaskNode* node) {
   if (__builtin_expect(kind == TaskNode::user, 1)) {
     countUserTaskBegun();
     runGuarded(node->task, "task");
-    recycle(node);
+    used.add(node, in.inbox.pool());
     return;
   }
   if ((kind & TaskNode::timer) != 0) {
@@ -282,7 +301,7 @@ void EventLoop::Parts::runNode(TaskNode* node) {
   node->task();  // one of our own: does not throw
   if ((kind & TaskNode::borrowed) == 0) {
     node->task.reset();
-    recycle(node);
+    used.add(node, in.inbox.pool());
   }
 }
 
@@ -292,16 +311,18 @@ void EventLoop::Parts::runGuarded(Task& task, const char* what) {
     task();
   } catch (...) {
     figures.failures.add();
-    log(LogLevel::warn, "loop", loopName, ": a ", what, " threw: ",
-        Error::fromCurrentException(what).message(), " (", readableName(*task.type()), ")");
+    log(LogLevel::warn, "loop", loopName, ": a ", what,
+        " threw: ", Error::fromCurrentException(what).message(), " (", readableName(*task.type()),
+        ")");
   }
   task.reset();
 }
 
 void EventLoop::Parts::callbackFailed(const std::type_info& what) noexcept {
   figures.failures.add();
-  log(LogLevel::error, "loop", loopName, ": a callback threw: ",
-      Error::fromCurrentException("callback").message(), " (", readableName(what), ")");
+  log(LogLevel::error, "loop", loopName,
+      ": a callback threw: ", Error::fromCurrentException("callback").message(), " (",
+      readableName(what), ")");
 }
 
 void EventLoop::Parts::runTimer(TimerNode& timer) {
@@ -323,19 +344,8 @@ void EventLoop::Parts::runTail() {
   while (TaskNode* node = batch.popFront()) {
     countUserTaskBegun();
     runGuarded(node->task, "tail task");
-    recycle(node);
+    used.add(node, in.inbox.pool());
   }
-}
-
-void EventLoop::Parts::recycle(TaskNode* node) noexcept {
-  if (cache->keep(node)) return;
-  used.append(node);
-  if (++usedCount >= kTasksPerBatch) giveBack();
-}
-
-void EventLoop::Parts::giveBack() noexcept {
-  if (usedCount == 0) return;
-  in.inbox.pool().give(std::exchange(used, {}), std::exchange(usedCount, 0));
 }
 
 }  // namespace millrace

@@ -39,7 +39,8 @@ Future<Watch> EventLoop::watch(int fd, std::uint32_t events, WatchCallback callb
   auto begin = [this](WatchRequest&& wanted) -> Result<Watch> {
     FdWatch* watches = parts_->io->fdWatch();
     if (watches == nullptr) return noDescriptors(name(), ioType());
-    if (isShuttingDown()) return Error(Errc::rejected, "watch", name() + " (it is shutting down)");
+    if (state() >= State::shuttingDown)
+      return Error(Errc::rejected, "watch", name() + " (it is shutting down)");
     Result<std::uint64_t> id = watches->watch(std::move(wanted));
     if (!id) return id.error();
     return Watch(*this, *id);
@@ -77,8 +78,7 @@ Watch::Watch(EventLoop& loop, std::uint64_t id) noexcept : loop_(&loop), id_(id)
 Watch::Watch(const Watch& other) noexcept : loop_(other.loop_), id_(other.id_) {
   if (loop_ != nullptr) loop_->ref();
 }
-Watch::Watch(Watch&& other) noexcept
-    : loop_(std::exchange(other.loop_, nullptr)), id_(other.id_) {}
+Watch::Watch(Watch&& other) noexcept : loop_(std::exchange(other.loop_, nullptr)), id_(other.id_) {}
 Watch& Watch::operator=(Watch other) noexcept {
   std::swap(loop_, other.loop_);
   std::swap(id_, other.id_);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <millrace/loop/io.h>
-
 #include "loop/parking/parking_handler.h"
 #include "loop/readiness/readiness_handler.h"
+
+#include <millrace/loop/io.h>
 
 #include <cstdlib>
 #include <stdexcept>
@@ -20,8 +20,8 @@ const IoType parkingType{"parking"};
 
 IoFactory epoll(EventArray events) {
   if (events.initial < 1) {
-    throw std::invalid_argument("io::epoll(): an event array of " +
-                                std::to_string(events.initial) + "; it needs room for 1 or more");
+    throw std::invalid_argument("io::epoll(): an event array of " + std::to_string(events.initial) +
+                                "; it needs room for 1 or more");
   }
   return {&epollType, [events] {
             return ReadinessHandler::make(
@@ -30,7 +30,8 @@ IoFactory epoll(EventArray events) {
 }
 
 IoFactory poll() {
-  return {&pollType, [] { return ReadinessHandler::make(pollType, [] { return openPollSelector(); }); }};
+  return {&pollType,
+          [] { return ReadinessHandler::make(pollType, [] { return openPollSelector(); }); }};
 }
 
 IoFactory parking() {
@@ -48,7 +49,8 @@ IoFactory byName(std::string_view name) {
 
 IoFactory automatic() {
   const char* wanted = std::getenv("MILLRACE_IO");
-  if (wanted == nullptr || *wanted == '\0' || std::string_view(wanted) == "automatic") return epoll();
+  if (wanted == nullptr || *wanted == '\0' || std::string_view(wanted) == "automatic")
+    return epoll();
   return byName(wanted);
 }
 

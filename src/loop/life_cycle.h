@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // LifeCycle: the state of a loop, and who may make its thread.
 //
-// Start: a producer pushes its task first, then looks at the state; if the loop has not started it makes
-// the thread under the lock. If that fails nobody consumes the inbox, so the holder of the lock takes its
-// own task out again, leaves the others in order, and the state stays notStarted: the next execute tries
-// again. A loop that never started ends on the thread that asks for it, under the same lock, so an end
-// and a start never cross. tests/interleave explores this source.
+// Start: a producer pushes its task first, then looks at the state; if the loop has not started it
+// makes the thread under the lock. If that fails nobody consumes the inbox, so the holder of the
+// lock takes its own task out again, leaves the others in order, and the state stays notStarted:
+// the next execute tries again. A loop that never started ends on the thread that asks for it,
+// under the same lock, so an end and a start never cross. tests/interleave explores this source.
 #pragma once
 
 #include <millrace/base/atomic.h>
@@ -25,14 +25,15 @@ class LifeCycle {
   /// Moves forward to `next`, which no other thread does for this step. Loop thread.
   void advance(State next) noexcept { state_.store(next, std::memory_order_release); }
 
-  /// The body runs: notStarted -> started, whoever comes first, the starter or the new thread itself.
+  /// The body runs: notStarted -> started, whoever comes first, the starter or the new thread
+  /// itself.
   void markStarted() noexcept {
     State expected = State::notStarted;
     state_.compare_exchange_strong(expected, State::started, std::memory_order_acq_rel);
   }
 
-  /// After `own` was pushed (or null: nothing was). Makes the thread by `make()` unless somebody did.
-  /// On failure `own` is the caller's again.
+  /// After `own` was pushed (or null: nothing was). Makes the thread by `make()` unless somebody
+  /// did. On failure `own` is the caller's again.
   template <class Make>
   Result<void> start(Inbox& inbox, TaskNode* own, Make&& make) {
     std::lock_guard lock(mutex_);

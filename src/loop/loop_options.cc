@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <millrace/loop/loop_options.h>
-
 #include <millrace/base/log.h>
 #include <millrace/loop/io.h>
+#include <millrace/loop/loop_options.h>
 #include <millrace/sys/thread.h>
 
 #include <charconv>

@@ -16,8 +16,8 @@ std::uint64_t HistogramSnapshot::upperBound(std::size_t bucket) noexcept {
 std::uint64_t HistogramSnapshot::percentile(double fraction) const noexcept {
   if (total == 0) return 0;
   const double clamped = std::clamp(fraction, 0.0, 1.0);
-  const auto wanted =
-      std::max<std::uint64_t>(1, static_cast<std::uint64_t>(std::ceil(clamped * static_cast<double>(total))));
+  const auto wanted = std::max<std::uint64_t>(
+      1, static_cast<std::uint64_t>(std::ceil(clamped * static_cast<double>(total))));
   std::uint64_t seen = 0;
   for (std::size_t i = 0; i < kBuckets; ++i) {
     seen += counts[i];

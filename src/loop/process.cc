@@ -2,10 +2,9 @@
 // What a loop must know about its process: whether it forked, and whether it exits.
 #include "loop/event_loop_parts.h"
 
-#include <pthread.h>
-
 #include <atomic>
 #include <cstdlib>
+#include <pthread.h>
 
 namespace millrace {
 
@@ -17,8 +16,8 @@ std::atomic<bool> exiting{false};
 }  // namespace
 
 std::uint64_t currentForkGeneration() noexcept {
-  static const int registered = ::pthread_atfork(
-      nullptr, nullptr, [] { forks.fetch_add(1, std::memory_order_relaxed); });
+  static const int registered =
+      ::pthread_atfork(nullptr, nullptr, [] { forks.fetch_add(1, std::memory_order_relaxed); });
   static_cast<void>(registered);
   return forks.load(std::memory_order_relaxed);
 }
@@ -28,8 +27,7 @@ bool isExiting() noexcept { return exiting.load(std::memory_order_relaxed); }
 void watchForExit() noexcept {
   // Registered when the first thread starts, so after static groups were constructed: exit() then
   // calls this before their destructors.
-  static const int registered =
-      std::atexit([] { exiting.store(true, std::memory_order_relaxed); });
+  static const int registered = std::atexit([] { exiting.store(true, std::memory_order_relaxed); });
   static_cast<void>(registered);
 }
 

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "loop/readable_name.h"
 
-#include <cxxabi.h>
-
 #include <cstdlib>
+#include <cxxabi.h>
 #include <memory>
 
 namespace millrace {

@@ -65,10 +65,18 @@ constexpr Calls kReal{
            void* argument) { return ::pthread_create(out, attributes, entry, argument); },
     .pthread_sigmask = [](int how, const sigset_t* set,
                           sigset_t* old) { return ::pthread_sigmask(how, set, old); },
+    .sigaction = [](int signal, const struct sigaction* action,
+                    struct sigaction* old) { return ::sigaction(signal, action, old); },
+    .tgkill =
+        [](int process, int thread, int signal) {
+          return static_cast<int>(::syscall(SYS_tgkill, process, thread, signal));
+        },
     .prctl = [](int operation,
                 unsigned long argument) { return ::prctl(operation, argument, 0UL, 0UL, 0UL); },
-    .setpriority = [](int which, unsigned who,
-                      int nice) { return ::setpriority(static_cast<decltype(PRIO_PROCESS)>(which), who, nice); },
+    .setpriority =
+        [](int which, unsigned who, int nice) {
+          return ::setpriority(static_cast<decltype(PRIO_PROCESS)>(which), who, nice);
+        },
     .sched_setaffinity =
         [](int thread, std::size_t size, const void* mask) {
           return ::sched_setaffinity(thread, size, static_cast<const cpu_set_t*>(mask));

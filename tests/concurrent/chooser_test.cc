@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <millrace/concurrent/chooser.h>
-
 #include "support/executors.h"
+
+#include <millrace/concurrent/chooser.h>
 
 #include <gtest/gtest.h>
 
@@ -54,8 +54,8 @@ TEST(RoundRobin, TakesOneAfterTheOther) {
 
 // C181: beyond 2^31, 2^32 and 2^63 calls
 TEST(RoundRobin, KeepsItsOrderAfterAnyNumberOfCalls) {
-  for (const std::uint64_t start : {std::uint64_t{1} << 31, std::uint64_t{1} << 32,
-                                    std::uint64_t{1} << 63}) {
+  for (const std::uint64_t start :
+       {std::uint64_t{1} << 31, std::uint64_t{1} << 32, std::uint64_t{1} << 63}) {
     for (const std::size_t n : kSizes) {
       Children children(n, roundRobinFromForTest(start - n));
       std::size_t expected = static_cast<std::size_t>((start - n) % n);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <millrace/concurrent/combine.h>
-
 #include "support/executors.h"
+
+#include <millrace/concurrent/combine.h>
 
 #include <gtest/gtest.h>
 

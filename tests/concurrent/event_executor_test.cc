@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What all EventExecutors share: submit, rejection handlers, waiting for the end.
-#include <millrace/concurrent/event_executor.h>
-
 #include "support/executors.h"
+
+#include <millrace/concurrent/event_executor.h>
+#include <millrace/concurrent/rejection.h>
 
 #include <gtest/gtest.h>
 
@@ -22,7 +23,8 @@ constexpr const char* kFull =
     "execute(): rejected, the executor has as many pending tasks as its capacity allows; raise "
     "maxPendingTasks or use rejectAfterBackOff()";
 constexpr const char* kStopped =
-    "execute(): rejected, the executor is shut down and takes no more tasks; use tryExecute() where "
+    "execute(): rejected, the executor is shut down and takes no more tasks; use tryExecute() "
+    "where "
     "that may happen";
 
 std::string textOfRejection(EventExecutor& executor) {

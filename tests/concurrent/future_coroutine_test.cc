@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <millrace/concurrent/future.h>
-
 #include "support/co.h"
 #include "support/executors.h"
+
+#include <millrace/concurrent/future.h>
 
 #include <gtest/gtest.h>
 
@@ -18,7 +18,9 @@ using test::ThreadExecutor;
 using test::TurnGuard;
 
 template <class F>
-concept HasCoAwait = requires(F&& future) { std::forward<F>(future).operator co_await(); };
+concept HasCoAwait = requires(F&& future) {
+  std::forward<F>(future).operator co_await();
+};
 
 static_assert(HasCoAwait<Future<int>&>);
 static_assert(HasCoAwait<const Future<int>&>);

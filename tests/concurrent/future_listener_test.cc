@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <millrace/concurrent/future.h>
-#include <millrace/concurrent/global_executor.h>
-
 #include "support/executors.h"
 #include "support/log_capture.h"
+
+#include <millrace/concurrent/future.h>
+#include <millrace/concurrent/global_executor.h>
 
 #include <gtest/gtest.h>
 
@@ -55,9 +55,8 @@ TEST(FutureListener, IsToldOfFailureAndCancellation) {
 TEST(FutureListener, MayOwnWhatCannotBeCopied) {
   Promise<int> promise(immediateExecutor());
   int seen = 0;
-  promise.future().addListener([&seen, own = std::make_unique<int>(3)](const Result<int>& r) {
-    seen = *own + *r;
-  });
+  promise.future().addListener(
+      [&seen, own = std::make_unique<int>(3)](const Result<int>& r) { seen = *own + *r; });
 
   promise.setSuccess(1);
 
@@ -168,7 +167,7 @@ TEST(FutureListener, RunsInOrderOfAdditionWhileOthersComplete) {
   std::atomic<int> at{-1};
   std::thread completer([&] {
     for (int i = 0; i < kRounds; ++i) {
-      while (at.load(std::memory_order_acquire) < i) cpuRelax();
+      while (at.load(std::memory_order_acquire) < i) std::this_thread::yield();
       promises[static_cast<std::size_t>(i)]->setSuccess(i);
     }
   });
@@ -329,6 +328,18 @@ TEST(FutureListener, MayDropTheLastHandle) {
 
   EXPECT_EQ(calls, 2);
   EXPECT_EQ(promise, nullptr);
+}
+
+TEST(FutureListener, IsDestroyedWithAStateThatNobodyCompletes) {
+  auto token = std::make_shared<int>(1);
+  auto state = makeRef<internal::ResultState<int>>(immediateExecutor());
+  state->addListener([token] {});
+  state->addListener([token] {});
+  EXPECT_EQ(token.use_count(), 3);
+
+  state = nullptr;
+
+  EXPECT_EQ(token.use_count(), 1);
 }
 
 TEST(FutureListener, IsDestroyedAfterItsCall) {

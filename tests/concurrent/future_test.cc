@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Promise and Future: values, failures, cancelling, life. Listeners, waiting and coroutines have
 // files of their own.
-#include <millrace/concurrent/future.h>
-
 #include "support/executors.h"
+
+#include <millrace/concurrent/future.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -101,12 +101,14 @@ TEST(Promise, IsCompletedOnce) {
   EXPECT_FALSE(promise.tryFailure(someError()));
   EXPECT_FALSE(promise.tryComplete(3));
   EXPECT_FALSE(promise.setUncancellable());
-  EXPECT_EQ(textOfThrown([&] { promise.setSuccess(2); }),
-            "setSuccess(): the promise is complete already; use the try form if others may complete "
-            "it, too");
-  EXPECT_EQ(textOfThrown([&] { promise.setFailure(someError()); }),
-            "setFailure(): the promise is complete already; use the try form if others may complete "
-            "it, too");
+  EXPECT_EQ(
+      textOfThrown([&] { promise.setSuccess(2); }),
+      "setSuccess(): the promise is complete already; use the try form if others may complete "
+      "it, too");
+  EXPECT_EQ(
+      textOfThrown([&] { promise.setFailure(someError()); }),
+      "setFailure(): the promise is complete already; use the try form if others may complete "
+      "it, too");
   EXPECT_THROW(promise.setSuccess(2), std::logic_error);
   EXPECT_EQ(promise.future().get(), 1);
 }
@@ -282,8 +284,8 @@ TEST(Future, CarriesValuesThatCannotBeCopied) {
   Future<std::unique_ptr<int>> future = promise.future();
   promise.setSuccess(std::make_unique<int>(7));
 
-  EXPECT_EQ(*future.get(), 7);                                 // a look at it
-  std::unique_ptr<int> mine = std::move(future).get();         // taken out
+  EXPECT_EQ(*future.get(), 7);                          // a look at it
+  std::unique_ptr<int> mine = std::move(future).get();  // taken out
   EXPECT_EQ(*mine, 7);
   EXPECT_EQ(promise.future().result().value(), nullptr);
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <millrace/concurrent/future.h>
-
 #include "support/executors.h"
 #include "support/fault_script.h"
+
+#include <millrace/concurrent/future.h>
 
 #include <gtest/gtest.h>
 
@@ -42,12 +42,14 @@ TEST(FutureWait, EndsAtTheDeadline) {
 }
 
 TEST(FutureWait, WakesEveryWaiter) {
+  const test::FaultScript script;  // only counts
   Promise<int> promise(immediateExecutor());
   std::atomic<int> sum{0};
   std::vector<std::thread> waiters;
   for (int i = 0; i < 4; ++i) {
     waiters.emplace_back([&] { sum += promise.future().get(); });
   }
+  while (script.count("futex") < 4) std::this_thread::yield();  // they sleep, or are about to
 
   promise.setSuccess(10);
   for (std::thread& each : waiters) each.join();
@@ -111,10 +113,11 @@ TEST(FutureWait, OnTheOwnLoopsThreadThrowsAtOnceAndSaysWhy) {
   try {
     future.get();
   } catch (const BlockingOperation& e) {
-    EXPECT_STREQ(e.what(),
-                 "waiting for a future on the thread of its own loop would wait for ever: only this "
-                 "thread can complete it; use addListener() or co_await instead of get(), sync() or "
-                 "await()");
+    EXPECT_STREQ(
+        e.what(),
+        "waiting for a future on the thread of its own loop would wait for ever: only this "
+        "thread can complete it; use addListener() or co_await instead of get(), sync() or "
+        "await()");
   }
   promise.setSuccess(2);
   EXPECT_EQ(future.get(), 2);  // nothing to wait for

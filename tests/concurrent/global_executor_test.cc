@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <millrace/concurrent/global_executor.h>
-
 #include "support/census.h"
 #include "support/fault_script.h"
 #include "support/log_capture.h"
 
 #include <millrace/base/error.h>
+#include <millrace/concurrent/global_executor.h>
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <millrace/concurrent/executor.h>
-
 #include "support/log_capture.h"
+
+#include <millrace/concurrent/executor.h>
 
 #include <gtest/gtest.h>
 

@@ -1,49 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <millrace/concurrent/inbox.h>
+#include "concurrent/inbox_support.h"
 
-#include "concurrent/allocations.h"
+#include <millrace/concurrent/inbox.h>
 
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <latch>
-#include <set>
 #include <thread>
 #include <vector>
 
 namespace millrace {
 namespace {
 
-using test::allocationsOfThread;
-
-TaskNode* nodeFor(Inbox& inbox, Task task) {
-  TaskNode* node = NodeCache::ofThread().get(inbox.pool());
-  node->task = std::move(task);
-  return node;
-}
-
-bool post(Inbox& inbox, Task task, std::uintptr_t kind = TaskNode::user) {
-  TaskNode* node = nodeFor(inbox, std::move(task));
-  if (inbox.push(node, kind)) return true;
-  node->task.reset();
-  NodeCache::ofThread().unget(node);
-  return false;
-}
-
-// Runs the tasks and gives the nodes back, as a loop does; returns how many.
-std::size_t runAndRecycle(Inbox& inbox, TaskChain chain) {
-  TaskChain used;
-  std::size_t count = 0;
-  while (TaskNode* node = chain.popFront()) {
-    if (node->task) node->task();
-    node->task.reset();
-    node->set(nullptr, TaskNode::user);
-    used.append(node);
-    ++count;
-  }
-  if (count != 0) inbox.pool().give(used, count);
-  return count;
-}
+using test::nodeFor;
+using test::post;
+using test::runAndRecycle;
 
 std::vector<int> valuesOf(Inbox& inbox, TaskChain chain, std::vector<int>& sink) {
   sink.clear();
@@ -100,8 +72,10 @@ TEST(Inbox, GivesTasksOutInTheOrderTheyCame) {
 TEST(Inbox, CountsUsersTasksOnly) {
   Inbox inbox;
   post(inbox, [] {});
-  post(inbox, [] {}, TaskNode::framework);
-  post(inbox, [] {}, TaskNode::tail);
+  post(
+      inbox, [] {}, TaskNode::framework);
+  post(
+      inbox, [] {}, TaskNode::tail);
 
   EXPECT_EQ(inbox.userTasks(), 2U);
   Inbox::Taken taken = inbox.take();
@@ -121,7 +95,8 @@ TEST(Inbox, RefusesEveryPushOnceClosedAndStaysClosed) {
   EXPECT_EQ(last.userTasks, 1U);
   EXPECT_EQ(valuesOf(inbox, last.chain, ran), std::vector<int>{1});
   EXPECT_FALSE(post(inbox, [] {}));
-  EXPECT_FALSE(post(inbox, [] {}, TaskNode::framework));
+  EXPECT_FALSE(post(
+      inbox, [] {}, TaskNode::framework));
   EXPECT_TRUE(inbox.take().chain.empty());  // does not open it again
   EXPECT_TRUE(inbox.isClosed());
   EXPECT_FALSE(post(inbox, [] {}));
@@ -252,136 +227,6 @@ TEST(Inbox, KeepsTheOrderOfPushesThatComeDuringARemoval) {
   EXPECT_EQ(inbox.userTasks(), std::size_t{kProducers} * kEach);
   EXPECT_EQ(runAndRecycle(inbox, inbox.take().chain), std::size_t{kProducers} * kEach);
   EXPECT_TRUE(inOrder);
-}
-
-TEST(NodePool, GivesBackTheNodesThatWereUsed) {
-  Inbox inbox;
-  std::set<TaskNode*> used;
-  for (int i = 0; i < 10; ++i) {
-    TaskNode* node = nodeFor(inbox, [] {});
-    used.insert(node);
-    inbox.push(node, TaskNode::user);
-  }
-  runAndRecycle(inbox, inbox.take().chain);
-
-  std::set<TaskNode*> again;
-  TaskNode* all = inbox.pool().takeAll();
-  for (TaskNode* each = all; each != nullptr; each = each->next()) again.insert(each);
-
-  EXPECT_EQ(again, used);
-  EXPECT_EQ(inbox.pool().takeAll(), nullptr);
-  while (all != nullptr) delete std::exchange(all, all->next());
-}
-
-TEST(NodePool, FreesWhatIsAboveItsBound) {
-  Inbox inbox;
-  const auto fill = [&inbox](std::uint64_t count) {
-    TaskChain chain;
-    for (std::uint64_t i = 0; i < count; ++i) chain.append(new TaskNode);
-    inbox.pool().give(chain, count);
-  };
-  fill(NodePool::kMaxNodes);
-  fill(1);  // one too many: freed (or LeakSanitizer says so)
-
-  std::uint64_t kept = 0;
-  for (TaskNode* all = inbox.pool().takeAll(); all != nullptr; ++kept) {
-    delete std::exchange(all, all->next());
-  }
-
-  EXPECT_EQ(kept, NodePool::kMaxNodes);
-}
-
-TEST(Inbox, AllocatesNothingInTheSteadyState) {
-  Inbox inbox;
-  const auto turn = [&inbox] {
-    for (int i = 0; i < 100; ++i) post(inbox, [] {});
-    runAndRecycle(inbox, inbox.take().chain);
-  };
-  turn();
-
-  const std::uint64_t before = allocationsOfThread();
-  for (int i = 0; i < 100; ++i) turn();
-
-  EXPECT_EQ(allocationsOfThread() - before, 0U);
-}
-
-TEST(Inbox, AllocatesNothingForAnotherThreadInTheSteadyState) {
-  constexpr int kBatch = 100;
-  Inbox inbox;
-  std::atomic<int> round{0};
-  std::uint64_t allocated = 1;
-  std::thread producer([&] {
-    std::uint64_t before = 0;
-    for (int r = 1; r <= 20; ++r) {
-      while (round.load() < r) std::this_thread::yield();
-      if (r == 3) before = allocationsOfThread();
-      for (int i = 0; i < kBatch; ++i) post(inbox, [] {});
-    }
-    allocated = allocationsOfThread() - before;
-  });
-
-  for (int r = 1; r <= 20; ++r) {
-    round.store(r);
-    while (inbox.userTasks() < kBatch) std::this_thread::yield();
-    runAndRecycle(inbox, inbox.take().chain);
-  }
-  producer.join();
-
-  EXPECT_EQ(allocated, 0U);
-}
-
-TEST(NodeCache, KeepsABoundedNumberOfNodes) {
-  std::thread([] {
-    Inbox inbox;
-    NodeCache& cache = NodeCache::ofThread();
-    cache.keep(cache.get(inbox.pool()));
-    std::uint32_t kept = 1;
-    for (;; ++kept) {
-      auto* node = new TaskNode;
-      if (cache.keep(node)) continue;
-      delete node;
-      break;
-    }
-    EXPECT_EQ(kept, NodeCache::kKept);
-  }).join();  // and the thread's end frees them
-}
-
-TEST(NodeCache, KeepsNothingOnAThreadThatOnlyConsumes) {
-  std::thread([] {
-    TaskNode node;
-    // The end of the thread would not free it.
-    EXPECT_FALSE(NodeCache::ofThread().keep(&node));
-  }).join();
-}
-
-// A thread-local that is older than the cache, so that it dies after the cache was cleared.
-struct PostsAtThreadEnd {
-  Inbox* inbox = nullptr;
-  bool kept = true;
-  ~PostsAtThreadEnd() {
-    if (inbox == nullptr) return;
-    TaskNode* node = NodeCache::ofThread().get(inbox->pool());
-    inbox->push(node, TaskNode::user);
-    TaskNode other;
-    EXPECT_FALSE(NodeCache::ofThread().keep(&other));
-    NodeCache::ofThread().unget(new TaskNode);
-  }
-};
-
-TEST(NodeCache, CachesNothingMoreOnceItsThreadHasClearedIt) {
-  Inbox inbox;
-  TaskChain spare;  // what the late post must not take into a cache that nobody clears
-  for (int i = 0; i < 3; ++i) spare.append(new TaskNode);
-
-  std::thread([&] {
-    thread_local PostsAtThreadEnd last;
-    last.inbox = &inbox;
-    NodeCache::ofThread().keep(NodeCache::ofThread().get(inbox.pool()));
-    inbox.pool().give(spare, 3);
-  }).join();
-
-  EXPECT_EQ(inbox.userTasks(), 1U);
-  EXPECT_EQ(runAndRecycle(inbox, inbox.take().chain), 1U);
 }
 
 }  // namespace

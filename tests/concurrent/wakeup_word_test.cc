@@ -72,9 +72,9 @@ TEST(WakeupWord, IsAwakeAfterAWaitThatThrows) {
   WakeupWord word;
   Inbox inbox;
 
-  EXPECT_THROW(word.sleep(inbox, WakeupWord::kNever,
-                          [](bool) { throw std::runtime_error("wait"); }),
-               std::runtime_error);
+  EXPECT_THROW(
+      word.sleep(inbox, WakeupWord::kNever, [](bool) { throw std::runtime_error("wait"); }),
+      std::runtime_error);
 
   EXPECT_FALSE(word.mustWake());
 }

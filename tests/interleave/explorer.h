@@ -1,25 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
-// The explorer: runs a small concurrent scenario under every schedule that can matter and reports the first
-// schedule that goes wrong. A stateless model checker for code written with millrace/base/atomic.h.
+// The explorer: runs a small concurrent scenario under every schedule that can matter and reports
+// the first schedule that goes wrong. A stateless model checker for code written with
+// millrace/base/atomic.h.
 //
 //   Result r = explore({}, [](Execution& run) {
 //     auto& s = run.make<State>();                     // fresh for every execution
-//     run.thread("producer", [&s] { s.data.write() = 1; s.flag.store(1, std::memory_order_release); });
-//     run.thread("consumer", [&s] { if (s.flag.load(std::memory_order_acquire)) use(s.data.read()); });
-//     run.finally([&s] { EXPLORE_CHECK(s.flag.load() == 1, "flag was set"); });
+//     run.thread("producer", [&s] { s.data.write() = 1; s.flag.store(1, std::memory_order_release);
+//     }); run.thread("consumer", [&s] { if (s.flag.load(std::memory_order_acquire))
+//     use(s.data.read()); }); run.finally([&s] { EXPLORE_CHECK(s.flag.load() == 1, "flag was set");
+//     });
 //   });
 //   EXPECT_TRUE(r.ok()) << r;
 //
 // What is covered (DESIGN.md in this folder has the reasons):
-//  - every interleaving of loads, read-modify-writes, sequentially consistent stores, mutex and futex calls, and
-//    every moment at which a relaxed or release store can leave its thread's store buffer (FIFO, unbounded,
-//    own loads forward from it). That is x86-TSO.
-//  - happens-before of C++20 by vector clocks: release/acquire, release sequences through read-modify-writes,
-//    fences, mutexes. An access to Plain data, or the destruction of any object, that is not ordered is a race in
-//    whatever schedule it is seen, so too weak orders are found although no load returns a value older than TSO.
-//  - not covered: reordering of loads, or of stores with stores, as on ARM, where no Plain data and no lifetime
-//    depends on it; spurious failures unless asked for in Options; cpuRelax() loops that count their rounds give
-//    up only when nobody else can move, unless Options::relax is kFree.
+//  - every interleaving of loads, read-modify-writes, sequentially consistent stores, mutex and
+//  futex calls, and
+//    every moment at which a relaxed or release store can leave its thread's store buffer (FIFO,
+//    unbounded, own loads forward from it). That is x86-TSO.
+//  - happens-before of C++20 by vector clocks: release/acquire, release sequences through
+//  read-modify-writes,
+//    fences, mutexes. An access to Plain data, or the destruction of any object, that is not
+//    ordered is a race in whatever schedule it is seen, so too weak orders are found although no
+//    load returns a value older than TSO.
+//  - with Options::staleLoads, loads that return older values than that machine would, so that a
+//  sequentially
+//    consistent order weakened to acquire, release or relaxed is found.
+//  - not covered: values out of nowhere (relaxed loads that see stores still to come); spurious
+//  failures unless
+//    asked for in Options; cpuRelax() loops that count their rounds give up only when nobody else
+//    can move, unless Options::relax is kFree.
 //
 // Threads: one system thread; virtual threads share its thread-locals. One explore() at a time.
 // The scenario must be deterministic except for explorer::choose().
@@ -43,21 +52,28 @@ enum class Relax : uint8_t {
 };
 
 struct Options {
-  /// Leave out schedules that differ only in the order of independent steps (partial order reduction with sleep
-  /// sets). Off: every schedule, for checking the explorer itself.
+  /// Leave out schedules that differ only in the order of independent steps (partial order
+  /// reduction with sleep sets). Off: every schedule, for checking the explorer itself.
   bool reduction = true;
-  /// At most so many switches away from a thread that could go on; negative: no bound. A bound switches the
-  /// reduction off, because the two do not combine soundly, and the result covers these schedules only.
+  /// At most so many switches away from a thread that could go on; negative: no bound. A bound
+  /// switches the reduction off, because the two do not combine soundly, and the result covers
+  /// these schedules only.
   int preemptionBound = -1;
   /// Stop after so many executions, with Result::complete false; 0: no limit.
   uint64_t maxExecutions = 0;
   /// Steps of one execution after which it counts as endless.
   uint32_t maxSteps = 5000;
-  /// Rounds of spinning with no change of memory, while nobody else can move, that count as a deadlock.
+  /// Rounds of spinning with no change of memory, while nobody else can move, that count as a
+  /// deadlock.
   uint32_t spinLimit = 100;
-  /// Spurious failures of compare_exchange_weak, and spurious returns of futexWait, in one execution.
+  /// Spurious failures of compare_exchange_weak, and spurious returns of futexWait, in one
+  /// execution.
   int spuriousCasFailures = 0;
   int spuriousWakeups = 0;
+  /// Loads of one execution that may return an older value where C++ allows it although a machine
+  /// with store buffers would not: finds orders that are too weak on other machines. 0: none. See
+  /// explorer_history.cc.
+  int staleLoads = 0;
   Relax relax = Relax::kBlocks;
 };
 
@@ -131,14 +147,15 @@ using Scenario = std::function<void(Execution&)>;
 Result explore(const Options& options, const Scenario& scenario);
 
 /// Runs the one schedule that `choices` of a Result describes.
-Result replay(const Options& options, const Scenario& scenario, const std::vector<uint8_t>& choices);
+Result replay(const Options& options, const Scenario& scenario,
+              const std::vector<uint8_t>& choices);
 
 /// Ends the running execution as failed; in no execution, ends the process.
 [[noreturn]] void failCheck(const std::string& text, Site site = Site::current());
 
 }  // namespace millrace::explorer
 
-#define EXPLORE_CHECK(condition, text)                                            \
-  do {                                                                            \
-    if (!(condition)) ::millrace::explorer::failCheck(text " (" #condition ")");  \
+#define EXPLORE_CHECK(condition, text)                                           \
+  do {                                                                           \
+    if (!(condition)) ::millrace::explorer::failCheck(text " (" #condition ")"); \
   } while (false)

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The atomic shim of the interleaving tests: the names of millrace/base/atomic.h, seen by the explorer.
+// The atomic shim of the interleaving tests: the names of millrace/base/atomic.h, seen by the
+// explorer.
 //
-// Threads: inside explore() every access is a step of a virtual thread; outside of it an object is an ordinary
-// value that one thread uses. Ownership: the objects hold their first value only; while an execution runs, the
-// model holds the current one under the object's address, so memory that is already freed is never touched.
+// Threads: inside explore() every access is a step of a virtual thread; outside of it an object is
+// an ordinary value that one thread uses. Ownership: the objects hold their first value only; while
+// an execution runs, the model holds the current one under the object's address, so memory that is
+// already freed is never touched.
 #pragma once
 
 #include <atomic>
@@ -23,7 +25,8 @@ namespace explorer {
 struct Site {
   const char* file = nullptr;
   unsigned line = 0;
-  static constexpr Site current(const char* file = __builtin_FILE(), unsigned line = __builtin_LINE()) noexcept {
+  static constexpr Site current(const char* file = __builtin_FILE(),
+                                unsigned line = __builtin_LINE()) noexcept {
     return Site{file, line};
   }
 };
@@ -35,17 +38,40 @@ enum class ValueType : uint8_t { kUnsigned, kSigned, kPointer };
 
 enum class OpKind : uint8_t {
   // chosen by the scheduler
-  kLoad, kStore, kRmw, kCas, kFence, kLock, kTryLock, kUnlock, kFutexWait, kFutexWake, kResume, kRelax, kFlush,
+  kLoad,
+  kStore,
+  kRmw,
+  kCas,
+  kFence,
+  kLock,
+  kTryLock,
+  kUnlock,
+  kFutexWait,
+  kFutexWake,
+  kResume,
+  kRelax,
+  kFlush,
   // local: part of the step before
-  kBuffered, kPlainRead, kPlainWrite, kDestroy, kChoose,
+  kBuffered,
+  kPlainRead,
+  kPlainWrite,
+  kDestroy,
+  kChoose,
 };
 
 using Combine = uint64_t (*)(uint64_t old, uint64_t operand);
 
+/// The value that an object itself holds: used as long as it is not part of an execution.
+struct Cell {
+  void* at;
+  uint64_t (*get)(const void* at);
+  void (*set)(void* at, uint64_t bits);
+};
+
 /// One access on its way from an object into the model.
 struct Access {
   const void* object;
-  uint64_t* cell;  // the object's own value: used when it is not part of an execution
+  Cell cell;
   OpKind kind;
   MemoryOrder order = std::memory_order_seq_cst;
   MemoryOrder failOrder = std::memory_order_relaxed;
@@ -63,8 +89,9 @@ void created(const void* object, ObjectKind kind, uint64_t value, Site site) noe
 void destroyed(const void* object, ObjectKind kind, Site site) noexcept;
 void plainAccess(const void* object, bool write, Site site) noexcept;
 void relax(Site site) noexcept;
-int futexWait(const void* object, uint64_t* cell, uint32_t expected, int64_t deadline, Site site) noexcept;
-int futexWake(const void* object, uint64_t* cell, int count, Site site) noexcept;
+int futexWait(const void* object, Cell cell, uint32_t expected, int64_t deadline,
+              Site site) noexcept;
+int futexWake(const void* object, Cell cell, int count, Site site) noexcept;
 
 template <class T>
 constexpr uint64_t toBits(T value) noexcept {
@@ -93,6 +120,12 @@ constexpr ValueType valueType() noexcept {
   return std::is_signed_v<T> ? ValueType::kSigned : ValueType::kUnsigned;
 }
 
+template <class T>
+Cell cellOf(T& value) noexcept {
+  return {&value, [](const void* at) { return toBits(*static_cast<const T*>(at)); },
+          [](void* at, uint64_t bits) { *static_cast<T*>(at) = fromBits<T>(bits); }};
+}
+
 /// The order a failed exchange has when only one order was given.
 constexpr MemoryOrder failureOrder(MemoryOrder order) noexcept {
   if (order == std::memory_order_acq_rel) return std::memory_order_acquire;
@@ -102,7 +135,8 @@ constexpr MemoryOrder failureOrder(MemoryOrder order) noexcept {
 }  // namespace detail
 }  // namespace explorer
 
-/// Stands in for std::atomic<T>. T is an integer, bool, an enumeration or a pointer.
+/// Stands in for std::atomic<T> and has its size. T is an integer, bool, an enumeration or a
+/// pointer.
 template <class T>
 class Atomic {
   using Site = explorer::Site;
@@ -115,38 +149,43 @@ class Atomic {
 
   constexpr Atomic() noexcept : Atomic(T{}) {}
   // NOLINTNEXTLINE(google-explicit-constructor): as std::atomic has it
-  constexpr Atomic(T value, Site site = Site::current()) noexcept
-      : bits_(value == T{} ? 0 : explorer::detail::toBits(value)) {
+  constexpr Atomic(T value, Site site = Site::current()) noexcept : value_(value) {
     if (!std::is_constant_evaluated()) {
-      explorer::detail::created(this, explorer::detail::ObjectKind::kAtomic, bits_, site);
+      explorer::detail::created(this, explorer::detail::ObjectKind::kAtomic, bits(value), site);
     }
   }
   Atomic(const Atomic&) = delete;
   Atomic& operator=(const Atomic&) = delete;
   ~Atomic() { explorer::detail::destroyed(this, explorer::detail::ObjectKind::kAtomic, Site{}); }
 
-  T load(MemoryOrder order = std::memory_order_seq_cst, Site site = Site::current()) const noexcept {
+  T load(MemoryOrder order = std::memory_order_seq_cst,
+         Site site = Site::current()) const noexcept {
     Access access = begin(OpKind::kLoad, order, site);
     return explorer::detail::fromBits<T>(explorer::detail::perform(access));
   }
 
-  void store(T value, MemoryOrder order = std::memory_order_seq_cst, Site site = Site::current()) noexcept {
+  void store(T value, MemoryOrder order = std::memory_order_seq_cst,
+             Site site = Site::current()) noexcept {
     Access access = begin(OpKind::kStore, order, site);
     access.operand = explorer::detail::toBits(value);
     explorer::detail::perform(access);
   }
 
-  T exchange(T value, MemoryOrder order = std::memory_order_seq_cst, Site site = Site::current()) noexcept {
-    return modify([](uint64_t, uint64_t operand) { return operand; }, explorer::detail::toBits(value), order, site);
+  T exchange(T value, MemoryOrder order = std::memory_order_seq_cst,
+             Site site = Site::current()) noexcept {
+    return modify([](uint64_t, uint64_t operand) { return operand; },
+                  explorer::detail::toBits(value), order, site);
   }
 
   bool compare_exchange_strong(T& expected, T desired, MemoryOrder success, MemoryOrder failure,
                                Site site = Site::current()) noexcept {
     return compareExchange(expected, desired, success, failure, false, site);
   }
-  bool compare_exchange_strong(T& expected, T desired, MemoryOrder order = std::memory_order_seq_cst,
+  bool compare_exchange_strong(T& expected, T desired,
+                               MemoryOrder order = std::memory_order_seq_cst,
                                Site site = Site::current()) noexcept {
-    return compareExchange(expected, desired, order, explorer::detail::failureOrder(order), false, site);
+    return compareExchange(expected, desired, order, explorer::detail::failureOrder(order), false,
+                           site);
   }
   bool compare_exchange_weak(T& expected, T desired, MemoryOrder success, MemoryOrder failure,
                              Site site = Site::current()) noexcept {
@@ -154,30 +193,41 @@ class Atomic {
   }
   bool compare_exchange_weak(T& expected, T desired, MemoryOrder order = std::memory_order_seq_cst,
                              Site site = Site::current()) noexcept {
-    return compareExchange(expected, desired, order, explorer::detail::failureOrder(order), true, site);
+    return compareExchange(expected, desired, order, explorer::detail::failureOrder(order), true,
+                           site);
   }
 
   /// Integers: `Step` is T. Pointers: a distance in elements.
   using Step = std::conditional_t<std::is_pointer_v<T>, ptrdiff_t, T>;
 
-  T fetch_add(Step step, MemoryOrder order = std::memory_order_seq_cst, Site site = Site::current()) noexcept {
+  T fetch_add(Step step, MemoryOrder order = std::memory_order_seq_cst,
+              Site site = Site::current()) noexcept {
     return modify(&sum, static_cast<uint64_t>(step), order, site);
   }
-  T fetch_sub(Step step, MemoryOrder order = std::memory_order_seq_cst, Site site = Site::current()) noexcept {
+  T fetch_sub(Step step, MemoryOrder order = std::memory_order_seq_cst,
+              Site site = Site::current()) noexcept {
     return modify(&sum, uint64_t{0} - static_cast<uint64_t>(step), order, site);
   }
-  T fetch_or(T mask, MemoryOrder order = std::memory_order_seq_cst, Site site = Site::current()) noexcept {
-    return modify([](uint64_t old, uint64_t operand) { return old | operand; }, bits(mask), order, site);
+  T fetch_or(T mask, MemoryOrder order = std::memory_order_seq_cst,
+             Site site = Site::current()) noexcept {
+    return modify([](uint64_t old, uint64_t operand) { return old | operand; }, bits(mask), order,
+                  site);
   }
-  T fetch_and(T mask, MemoryOrder order = std::memory_order_seq_cst, Site site = Site::current()) noexcept {
-    return modify([](uint64_t old, uint64_t operand) { return old & operand; }, bits(mask), order, site);
+  T fetch_and(T mask, MemoryOrder order = std::memory_order_seq_cst,
+              Site site = Site::current()) noexcept {
+    return modify([](uint64_t old, uint64_t operand) { return old & operand; }, bits(mask), order,
+                  site);
   }
-  T fetch_xor(T mask, MemoryOrder order = std::memory_order_seq_cst, Site site = Site::current()) noexcept {
-    return modify([](uint64_t old, uint64_t operand) { return old ^ operand; }, bits(mask), order, site);
+  T fetch_xor(T mask, MemoryOrder order = std::memory_order_seq_cst,
+              Site site = Site::current()) noexcept {
+    return modify([](uint64_t old, uint64_t operand) { return old ^ operand; }, bits(mask), order,
+                  site);
   }
 
   /// For the shims of system calls on this word (futex). Not part of std::atomic.
-  uint64_t* cellForExplorer() const noexcept { return &bits_; }
+  explorer::detail::Cell cellForExplorer() const noexcept {
+    return explorer::detail::cellOf(value_);
+  }
 
  private:
   static T value(uint64_t raw) noexcept { return explorer::detail::fromBits<T>(raw); }
@@ -193,7 +243,7 @@ class Atomic {
   Access begin(OpKind kind, MemoryOrder order, Site site) const noexcept {
     Access access{};
     access.object = this;
-    access.cell = &bits_;
+    access.cell = cellForExplorer();
     access.kind = kind;
     access.order = order;
     access.type = explorer::detail::valueType<T>();
@@ -201,7 +251,8 @@ class Atomic {
     return access;
   }
 
-  T modify(explorer::detail::Combine combine, uint64_t operand, MemoryOrder order, Site site) noexcept {
+  T modify(explorer::detail::Combine combine, uint64_t operand, MemoryOrder order,
+           Site site) noexcept {
     Access access = begin(OpKind::kRmw, order, site);
     access.combine = combine;
     access.operand = operand;
@@ -220,7 +271,7 @@ class Atomic {
     return access.ok;
   }
 
-  mutable uint64_t bits_;
+  mutable T value_;
 };
 
 /// Stands in for std::mutex; a Lockable for std::lock_guard and std::unique_lock.
@@ -238,14 +289,18 @@ class Mutex {
   ~Mutex() { explorer::detail::destroyed(this, explorer::detail::ObjectKind::kMutex, Site{}); }
 
   void lock(Site site = Site::current()) noexcept { act(explorer::detail::OpKind::kLock, site); }
-  bool try_lock(Site site = Site::current()) noexcept { return act(explorer::detail::OpKind::kTryLock, site); }
-  void unlock(Site site = Site::current()) noexcept { act(explorer::detail::OpKind::kUnlock, site); }
+  bool try_lock(Site site = Site::current()) noexcept {
+    return act(explorer::detail::OpKind::kTryLock, site);
+  }
+  void unlock(Site site = Site::current()) noexcept {
+    act(explorer::detail::OpKind::kUnlock, site);
+  }
 
  private:
   bool act(explorer::detail::OpKind kind, Site site) noexcept {
     explorer::detail::Access access{};
     access.object = this;
-    access.cell = &held_;
+    access.cell = explorer::detail::cellOf(held_);
     access.kind = kind;
     access.site = site;
     explorer::detail::perform(access);
@@ -255,14 +310,17 @@ class Mutex {
   uint64_t held_ = 0;
 };
 
-/// Data that is not atomic. Two accesses, one of them a write, that no happens-before orders are reported.
+/// Data that is not atomic. Two accesses, one of them a write, that no happens-before orders are
+/// reported.
 template <class T>
 class Plain {
   using Site = explorer::Site;
 
  public:
   Plain() : Plain(T{}) {}
-  explicit Plain(T value, Site site = Site::current()) : value_(std::move(value)) { announce(site); }
+  explicit Plain(T value, Site site = Site::current()) : value_(std::move(value)) {
+    announce(site);
+  }
   Plain(const Plain& other) : value_(other.read()) { announce(Site{}); }
   Plain(Plain&& other) : value_(std::move(other.write())) { announce(Site{}); }
   Plain& operator=(const Plain& other) {
@@ -292,9 +350,11 @@ class Plain {
   T value_;
 };
 
-/// A spinning loop's pause: the thread goes on when something it has read since its last pause was changed by
-/// another thread, or when no other thread can move.
-inline void cpuRelax(explorer::Site site = explorer::Site::current()) noexcept { explorer::detail::relax(site); }
+/// A spinning loop's pause: the thread goes on when something it has read since its last pause was
+/// changed by another thread, or when no other thread can move.
+inline void cpuRelax(explorer::Site site = explorer::Site::current()) noexcept {
+  explorer::detail::relax(site);
+}
 
 namespace explorer {
 
@@ -302,14 +362,17 @@ constexpr int64_t kForever = std::numeric_limits<int64_t>::max();
 
 enum class FutexResult { kWoken, kNotExpected, kTimedOut };
 
-/// futex(FUTEX_WAIT). `deadline` is in the virtual time of now(), which moves only when nothing else can.
-inline FutexResult futexWait(const Atomic<uint32_t>& word, uint32_t expected, int64_t deadline = kForever,
-                             Site site = Site::current()) noexcept {
-  return static_cast<FutexResult>(detail::futexWait(&word, word.cellForExplorer(), expected, deadline, site));
+/// futex(FUTEX_WAIT). `deadline` is in the virtual time of now(), which moves only when nothing
+/// else can.
+inline FutexResult futexWait(const Atomic<uint32_t>& word, uint32_t expected,
+                             int64_t deadline = kForever, Site site = Site::current()) noexcept {
+  return static_cast<FutexResult>(
+      detail::futexWait(&word, word.cellForExplorer(), expected, deadline, site));
 }
 
 /// futex(FUTEX_WAKE): wakes at most `count`, the longest waiting first; returns how many.
-inline int futexWake(const Atomic<uint32_t>& word, int count, Site site = Site::current()) noexcept {
+inline int futexWake(const Atomic<uint32_t>& word, int count,
+                     Site site = Site::current()) noexcept {
   return detail::futexWake(&word, word.cellForExplorer(), count, site);
 }
 
@@ -319,8 +382,8 @@ void fence(MemoryOrder order, Site site = Site::current()) noexcept;
 /// Virtual time, 0 at the start of an execution.
 int64_t now() noexcept;
 
-/// Index of the running virtual thread in order of creation, -1 in setup, in final checks and outside. For code
-/// that would ask for the thread id: virtual threads share their thread-locals.
+/// Index of the running virtual thread in order of creation, -1 in setup, in final checks and
+/// outside. For code that would ask for the thread id: virtual threads share their thread-locals.
 int currentThread() noexcept;
 
 /// A choice of the environment, 0..count-1: all of them are explored.

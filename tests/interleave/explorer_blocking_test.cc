@@ -1,32 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Mutexes, futexes, spinning and virtual time under the explorer.
-#include "explorer.h"
-
-#include <millrace/base/atomic.h>
-
-#include <gtest/gtest.h>
+#include "litmus.h"
 
 #include <mutex>
+#include <optional>
 #include <string>
 
 namespace millrace::explorer {
 namespace {
-
-constexpr auto kRelaxed = std::memory_order_relaxed;
-constexpr auto kAcquire = std::memory_order_acquire;
-constexpr auto kRelease = std::memory_order_release;
-
-void expectClean(const Scenario& scenario, const Options& options = {}) {
-  const Result result = explore(options, scenario);
-  EXPECT_TRUE(result.ok()) << result;
-}
-
-Result expectFailure(const Scenario& scenario, Failure kind, const Options& options = {}) {
-  Result result = explore(options, scenario);
-  EXPECT_EQ(result.failure, kind) << result;
-  EXPECT_EQ(replay(options, scenario, result.choices).schedule, result.schedule);
-  return result;
-}
 
 /// Two or three threads count under a lock; `Lock` decides whether they exclude each other.
 template <class Lock>
@@ -69,7 +50,8 @@ TEST(ExplorerBlocking, TwoMutexesInOppositeOrderDeadlock) {
         });
       },
       Failure::kDeadlock);
-  EXPECT_EQ(result.message, "nobody can move: ab waits for B held by ba, ba waits for A held by ab");
+  EXPECT_EQ(result.message,
+            "nobody can move: ab waits for B held by ba, ba waits for A held by ab");
 }
 
 TEST(ExplorerBlocking, TryLockAnswersBothWays) {
@@ -95,7 +77,7 @@ TEST(ExplorerBlocking, UnlockingAMutexOfSomeoneElseIsMisuse) {
       Failure::kMisuse);
 }
 
-// ------------------------------------------------------------------------------------------ spinning
+// ---------------------------------------------------------------------- spinning
 
 template <MemoryOrder acquireOrder, MemoryOrder releaseOrder>
 struct SpinLock {
@@ -161,7 +143,7 @@ TEST(ExplorerBlocking, ALoopThatCountsItsRoundsGivesUp) {
   EXPECT_GT(gaveUp, 0);
 }
 
-// ------------------------------------------------------------------------------------------ futex
+// ---------------------------------------------------------------------- futex
 
 /// Sleeps if the word says so. `recheck`: the kernel compares the word again, as a futex does.
 Scenario sleeper(bool recheck) {
@@ -232,6 +214,25 @@ TEST(ExplorerBlocking, WakingOneOfTwoWakesOne) {
         });
       },
       Failure::kDeadlock);
+}
+
+// As in the kernel: the address counts, not what is there.
+TEST(ExplorerBlocking, AFutexMayBeGoneWhenItIsWoken) {
+  expectClean([](Execution& run) {
+    struct State {
+      std::optional<Atomic<uint32_t>> word{0U};
+    };
+    auto& s = run.make<State>();
+    auto* word = &*s.word;
+    run.thread("owner", [&s] {
+      while (s.word->load(kAcquire) == 0) futexWait(*s.word, 0);
+      s.word.reset();
+    });
+    run.thread("waker", [word] {
+      word->store(1, kRelease);
+      futexWake(*word, 1);
+    });
+  });
 }
 
 TEST(ExplorerBlocking, TimePassesWhenNobodyCanMove) {

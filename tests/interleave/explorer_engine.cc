@@ -18,6 +18,7 @@ constexpr size_t kStackBytes = size_t{256} * 1024;
 struct Graveyard {
   std::vector<std::unique_ptr<Fiber>> fibers;
   std::vector<std::unique_ptr<Execution>> runs;
+  std::vector<uint64_t> values;  // of atomics, which may be the only pointers to something
 };
 
 Graveyard& graveyard() {
@@ -52,7 +53,8 @@ void Execution::clear() {
   while (!objects_.empty()) objects_.pop_back();  // last made, first gone
 }
 
-Result Engine::explore(const Options& options, const Scenario& scenario, const std::vector<uint8_t>* choices) {
+Result Engine::explore(const Options& options, const Scenario& scenario,
+                       const std::vector<uint8_t>* choices) {
   if (active_ != nullptr) {
     std::fputs("explorer: explore() inside explore()\n", stderr);
     std::abort();
@@ -91,6 +93,7 @@ void Engine::runOnce() {
   ++execution_;
   slotsUsed_ = 0;
   objects_.clear();
+  writes_.clear();
   events_.clear();
   seenPool_.clear();
   picks_.clear();
@@ -104,10 +107,11 @@ void Engine::runOnce() {
     thread.head = 0;
     thread.seen.clear();
     thread.round = 1;
+    thread.fenceFloor = 0;
   }
   threadCount_ = last_ = sleep_ = steps_ = idleRounds_ = 0;
   depth_ = 0;
-  preemptions_ = spuriousCas_ = spuriousWake_ = 0;
+  preemptions_ = spuriousCas_ = spuriousWake_ = stale_ = 0;
   now_ = 0;
   redundant_ = false;
   starting_ = true;
@@ -201,7 +205,8 @@ void Engine::announce(Op& op) {
   op = state.pending;
 }
 
-/// Makes steps until one lets a thread go on, and returns that thread's fiber; the root when all is over.
+/// Makes steps until one lets a thread go on, and returns that thread's fiber; the root when all is
+/// over.
 Fiber& Engine::nextFiber() {
   for (;;) {
     if (result_.failure != Failure::kNone) return root_;
@@ -218,7 +223,8 @@ Fiber& Engine::nextFiber() {
       }
     }
     if (steps_ >= options_.maxSteps) {
-      report(Failure::kStepLimit, "no end after " + std::to_string(steps_) + " steps: " + whyStuck());
+      report(Failure::kStepLimit,
+             "no end after " + std::to_string(steps_) + " steps: " + whyStuck());
       return root_;
     }
     const unsigned agent = pick(enabled, forced);
@@ -237,14 +243,15 @@ void Engine::execute(unsigned agent, bool forced) {
   const unsigned thread = threadOf(agent);
   ThreadState& state = threads_[thread];
   const Clock cause = causeOf(agent);
+  const size_t node = depth_ - 1;
   if (isBuffer(agent)) {
     const Op op = flush(thread);
-    record(agent, op, forced, cause);
+    record(agent, op, forced, cause, node);
     return;
   }
   last_ = thread;
   apply(thread, state.pending);
-  record(agent, state.pending, forced, cause);
+  record(agent, state.pending, forced, cause, node);
   if (state.queued) {
     state.pending.kind = OpKind::kResume;
     state.pending.touch = kNothing;
@@ -267,14 +274,20 @@ bool Engine::canMove(unsigned thread) const {
   const ThreadState& state = threads_[thread];
   if (state.buffered() && drains(state.pending.kind)) return false;
   switch (state.pending.kind) {
-    case OpKind::kLock: return objects_[state.pending.object].value == 0;
-    case OpKind::kResume: return state.woken;
-    case OpKind::kRelax: return sawChange(thread);
-    default: return true;
+    case OpKind::kLock:
+      return objects_[state.pending.object].value == 0;
+    case OpKind::kResume:
+      return state.woken;
+    case OpKind::kRelax:
+      return sawChange(thread);
+    default:
+      return true;
   }
 }
 
-/// Who goes on when nobody can: first those that spin, for a while; then time passes.
+/// Who goes on when nobody can: first those that spin, in turn, for a while; then time passes. Who
+/// begins is explored, the order after that is not: as long as nothing changes it makes no
+/// difference.
 unsigned Engine::idleAgents() {
   unsigned spinning = 0;
   int64_t earliest = kForever;
@@ -283,12 +296,18 @@ unsigned Engine::idleAgents() {
     if (threads_[t].pending.kind == OpKind::kRelax) spinning |= bit(t);
     if (threads_[t].queued) earliest = std::min(earliest, threads_[t].pending.deadline);
   }
-  if (spinning != 0 && idleRounds_++ < options_.spinLimit) return spinning;
+  if (spinning != 0 && idleRounds_ < options_.spinLimit) {
+    if (idleRounds_++ == 0) return spinning;
+    unsigned t = (last_ + 1) % kMaxThreads;
+    while ((spinning & bit(t)) == 0) t = (t + 1) % kMaxThreads;
+    return bit(t);
+  }
   if (earliest == kForever) return 0;
   idleRounds_ = 0;
   unsigned due = 0;
   for (unsigned t = 0; t < threadCount_; ++t) {
-    if (!threads_[t].finished && threads_[t].queued && threads_[t].pending.deadline == earliest) due |= bit(t);
+    if (!threads_[t].finished && threads_[t].queued && threads_[t].pending.deadline == earliest)
+      due |= bit(t);
   }
   return due;
 }
@@ -321,6 +340,10 @@ void Engine::bury() {
     if (busy_[i] && !fibers_[i]->reset()) graveyard().fibers.push_back(std::move(fibers_[i]));
     busy_[i] = false;
   }
+  for (const Object& object : objects_) graveyard().values.push_back(object.value);
+  for (const ThreadState& thread : threads_) {
+    for (const BufferedStore& store : thread.buffer) graveyard().values.push_back(store.value);
+  }
   graveyard().runs.push_back(std::move(run_));
   run_ = std::make_unique<Execution>();
 }
@@ -329,12 +352,13 @@ Result explore(const Options& options, const Scenario& scenario) {
   return Engine::instance().explore(options, scenario, nullptr);
 }
 
-Result replay(const Options& options, const Scenario& scenario, const std::vector<uint8_t>& choices) {
+Result replay(const Options& options, const Scenario& scenario,
+              const std::vector<uint8_t>& choices) {
   return Engine::instance().explore(options, scenario, &choices);
 }
 
 void failCheck(const std::string& text, Site site) {
-  const std::string message = text + " at " + site.file + ":" + std::to_string(site.line);
+  const std::string message = text + " at " + siteText(site);
   if (Engine::active() != nullptr) Engine::active()->fail(Failure::kCheck, message);
   std::fprintf(stderr, "%s\n", message.c_str());
   std::abort();

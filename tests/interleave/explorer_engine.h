@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The inside of the explorer: one object that runs a scenario again and again. See explorer.h and DESIGN.md.
+// The inside of the explorer: one object that runs a scenario again and again. See explorer.h and
+// DESIGN.md.
 //
-// An agent is what the scheduler can choose: a virtual thread (0..3), which makes the operation it has announced,
-// or the store buffer of a thread (4..7), which lets its oldest store reach memory.
+// An agent is what the scheduler can choose: a virtual thread (0..3), which makes the operation it
+// has announced, or the store buffer of a thread (4..7), which lets its oldest store reach memory.
 //
 //   explorer_engine.cc  fibers, announcing an operation, choosing the next agent, one execution
 //   explorer_search.cc  depth-first search, partial order reduction, sleep sets
 //   explorer_objects.cc objects by address, their lifetime, races
 //   explorer_memory.cc  operations, store buffers, happens-before
+//   explorer_history.cc loads that return an older value
 //   explorer_trace.cc   the readable schedule
 #pragma once
 
@@ -34,6 +36,9 @@ constexpr unsigned threadOf(unsigned agent) { return agent % kMaxThreads; }
 constexpr unsigned bufferOf(unsigned thread) { return thread + kMaxThreads; }
 constexpr bool isBuffer(unsigned agent) { return agent >= kMaxThreads; }
 
+/// File without directories, and line.
+std::string siteText(Site site);
+
 /// Vector clock, for happens-before (threads and main) and for the reduction (agents).
 struct Clock {
   std::array<uint32_t, 8> at{};
@@ -43,13 +48,13 @@ struct Clock {
   }
 };
 
-/// How an operation touches its object; two touches conflict if one writes what the other reads or writes, or
-/// if both change the queue of futex waiters.
+/// How an operation touches its object; two touches conflict if one writes what the other reads or
+/// writes, or if both change the queue of futex waiters.
 enum Touch : uint8_t { kNothing = 0, kRead = 1, kWrite = 2, kQueue = 4 };
 
 constexpr bool conflict(unsigned a, unsigned b) {
-  return ((a & kWrite) != 0 && (b & (kRead | kWrite)) != 0) || ((b & kWrite) != 0 && (a & kRead) != 0) ||
-         (a & b & kQueue) != 0;
+  return ((a & kWrite) != 0 && (b & (kRead | kWrite)) != 0) ||
+         ((b & kWrite) != 0 && (a & kRead) != 0) || (a & b & kQueue) != 0;
 }
 
 /// Operations that wait until the store buffer of their thread is empty.
@@ -61,22 +66,35 @@ constexpr bool drains(OpKind kind) {
 struct Object {
   ObjectKind kind;
   bool dead;
-  uint8_t writer;        // Plain: last writer. Others: who made it
+  uint8_t writer;  // Plain: last writer. Others: who made it
   uint32_t writeEpoch;
-  uint32_t version;      // counts changes of the value
-  uint64_t value;        // Mutex: 0 free, else holder + 1
-  Clock sync;            // what an acquire of the current value learns
-  Clock accessed;        // last access of each thread
+  uint32_t version;                      // counts changes of the value
+  uint64_t value;                        // Mutex: 0 free, else holder + 1
+  Clock sync;                            // what an acquire of the current value learns
+  Clock accessed;                        // last access of each thread
   Clock stepWrite, stepRead, stepQueue;  // clocks of the reduction
   std::array<Site, 5> sites;             // of the last access of each thread
   Site writeSite;
   std::array<uint32_t, 4> seenVersion, seenRound;  // what spinning threads wait for
+  uint32_t lastWrite;                              // in writes_, with Options::staleLoads
+  std::array<uint32_t, 4> floor, firstRead;        // what each thread knows of them
   const char* name;
+};
+
+/// A past value of an object, in modification order; only with Options::staleLoads.
+struct Write {
+  uint64_t value;
+  uint32_t before;  // the write that it replaced
+  uint32_t epoch;   // of the writer
+  uint8_t writer;
+  bool seqCst;
+  Clock sync;
 };
 
 struct BufferedStore {
   uint32_t object;
   bool dropped;  // the storing thread destroyed the object in the meantime
+  uint32_t epoch;
   uint64_t value;
   Clock sync;
   Clock cause;
@@ -93,6 +111,7 @@ struct Op {
   ValueType type = ValueType::kUnsigned;
   uint8_t touch = kNothing;
   bool ok = false;
+  bool stale = false;
   uint32_t object = 0;
   uint64_t operand = 0;
   uint64_t expected = 0;
@@ -108,15 +127,16 @@ struct ThreadState {
   bool queued = false;  // sleeps in futexWait
   bool woken = false;
   Op pending;
-  Clock hb;             // happens-before
-  Clock acquirable;     // seen by relaxed loads, for an acquire fence
-  Clock releaseFence;   // clock of the last release fence
-  Clock step;           // clock of the reduction: the thread
-  Clock bufferStep;     // and its buffer
+  Clock hb;            // happens-before
+  Clock acquirable;    // seen by relaxed loads, for an acquire fence
+  Clock releaseFence;  // clock of the last release fence
+  Clock step;          // clock of the reduction: the thread
+  Clock bufferStep;    // and its buffer
   std::vector<BufferedStore> buffer;
-  size_t head = 0;      // first entry of `buffer` that is still there
+  size_t head = 0;             // first entry of `buffer` that is still there
   std::vector<uint32_t> seen;  // objects read since the last cpuRelax
   uint32_t round = 1;
+  uint32_t fenceFloor = 0;  // writes before the last sequentially consistent fence
 
   bool buffered() const { return head < buffer.size(); }
 };
@@ -135,7 +155,7 @@ struct Node {
 struct Event {
   uint8_t agent;
   uint8_t touch;
-  bool forced;   // chosen because nothing else could move
+  bool forced;  // chosen because nothing else could move
   OpKind kind;
   uint32_t object;
   uint32_t count;  // number of this step among those of its agent
@@ -150,6 +170,7 @@ struct TraceLine {
   MemoryOrder order;
   ValueType type;
   bool ok;
+  bool stale;
   uint32_t object;
   uint64_t before, after;
   Site site;
@@ -168,7 +189,8 @@ class Engine {
   /// The engine if an execution is under way, else null.
   static Engine* active() noexcept { return active_; }
 
-  Result explore(const Options& options, const Scenario& scenario, const std::vector<uint8_t>* choices);
+  Result explore(const Options& options, const Scenario& scenario,
+                 const std::vector<uint8_t>* choices);
 
   // Calls from inside an execution.
   uint64_t perform(detail::Access& access);
@@ -176,8 +198,9 @@ class Engine {
   void destroyed(const void* object, detail::ObjectKind kind, Site site);
   void plainAccess(const void* object, bool write, Site site);
   void relax(Site site);
-  int futexWait(const void* object, const uint64_t* cell, uint32_t expected, int64_t deadline, Site site);
-  int futexWake(const void* object, const uint64_t* cell, int count, Site site);
+  int futexWait(const void* object, detail::Cell cell, uint32_t expected, int64_t deadline,
+                Site site);
+  int futexWake(const void* object, detail::Cell cell, int count, Site site);
   void fence(MemoryOrder order, Site site);
   int choose(int count, Site site);
   void name(const void* object, const char* text);
@@ -212,7 +235,8 @@ class Engine {
   unsigned preferred(unsigned candidates) const;
   unsigned withinBound(unsigned enabled) const;
   bool advance();
-  void record(unsigned agent, const Op& op, bool forced, const detail::Clock& cause);
+  unsigned decide(unsigned count);
+  void record(unsigned agent, const Op& op, bool forced, const detail::Clock& cause, size_t node);
   bool hasNext(unsigned agent) const;
   detail::Clock causeOf(unsigned agent) const;
   detail::Event nextStep(unsigned agent) const;
@@ -224,12 +248,12 @@ class Engine {
   void addBacktrack(size_t index, const detail::Event& next);
 
   // explorer_objects.cc
-  uint32_t find(const void* object, detail::ObjectKind kind, const uint64_t* cell);
+  uint32_t find(const void* object, detail::ObjectKind kind, detail::Cell cell);
   uint32_t add(uintptr_t key, detail::ObjectKind kind, uint64_t value);
   uint32_t* slot(uintptr_t key);
   bool enter(unsigned thread, uint32_t object, Site site);
-  std::string raceText(const Object& object, const char* what, unsigned thread, Site site, unsigned other,
-                       bool otherWrote, Site otherSite) const;
+  std::string raceText(const Object& object, const char* what, unsigned thread, Site site,
+                       unsigned other, bool otherWrote, Site otherSite) const;
 
   // explorer_memory.cc
   void apply(unsigned thread, Op& op);
@@ -241,15 +265,21 @@ class Engine {
   void applyFutexWake(Op& op);
   void buffer(unsigned thread, const Op& op);
   Op flush(unsigned thread);
-  void acquire(unsigned thread, const Object& object, MemoryOrder order);
+  void acquire(unsigned thread, const detail::Clock& sync, MemoryOrder order);
   detail::Clock releasedBy(unsigned thread, MemoryOrder order);
   void setValue(Object& object, uint64_t value, unsigned by);
   void noteRead(unsigned thread, uint32_t object);
   bool sawChange(unsigned thread) const;
 
+  // explorer_history.cc
+  void addWrite(uint32_t object, unsigned writer, uint32_t epoch, bool seqCst);
+  uint32_t pickWrite(unsigned thread, uint32_t object, MemoryOrder order);
+  void sawLatest(unsigned thread, uint32_t object);
+  uint32_t floorOf(unsigned thread, const Object& object) const;
+
   // explorer_trace.cc
-  void trace(unsigned agent, detail::OpKind kind, uint32_t object, uint64_t before, uint64_t after, MemoryOrder order,
-             detail::ValueType type, bool ok, Site site);
+  void trace(unsigned agent, detail::OpKind kind, uint32_t object, uint64_t before, uint64_t after,
+             MemoryOrder order, detail::ValueType type, bool ok, Site site);
   std::string render() const;
   std::string nameOf(uint32_t object) const;
   std::string threadName(unsigned thread) const;
@@ -281,13 +311,14 @@ class Engine {
   uint32_t steps_ = 0;
   uint32_t idleRounds_ = 0;
   int preemptions_ = 0;
-  int spuriousCas_ = 0, spuriousWake_ = 0;
+  int spuriousCas_ = 0, spuriousWake_ = 0, stale_ = 0;
   int64_t now_ = 0;
   std::vector<detail::Event> events_;
   std::vector<uint32_t> seenPool_;
   std::vector<uint8_t> picks_;
   std::vector<detail::TraceLine> trace_;
   std::vector<Object> objects_;
+  std::vector<detail::Write> writes_;
   std::vector<uint32_t> waiters_;  // sleeping threads, longest first
 
   struct Slot {

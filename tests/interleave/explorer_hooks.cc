@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the objects of explorer_atomic.h enter the model, or behave as ordinary values if nothing is explored.
+// Where the objects of explorer_atomic.h enter the model, or behave as ordinary values if nothing
+// is explored.
 #include "explorer_engine.h"
 
 namespace millrace::explorer {
@@ -10,23 +11,30 @@ namespace {
 
 /// One thread, no execution: the object's own cell.
 uint64_t performOutside(Access& access) {
-  uint64_t& cell = *access.cell;
-  const uint64_t old = cell;
+  const Cell& cell = access.cell;
+  const uint64_t old = cell.get(cell.at);
   access.ok = true;
   switch (access.kind) {
-    case OpKind::kStore: cell = access.operand; break;
-    case OpKind::kRmw: cell = access.combine(old, access.operand); break;
+    case OpKind::kStore:
+      cell.set(cell.at, access.operand);
+      break;
+    case OpKind::kRmw:
+      cell.set(cell.at, access.combine(old, access.operand));
+      break;
     case OpKind::kCas:
       access.ok = old == access.expected;
-      if (access.ok) cell = access.operand;
+      if (access.ok) cell.set(cell.at, access.operand);
       break;
     case OpKind::kLock:
     case OpKind::kTryLock:
       access.ok = old == 0;
-      cell = 1;
+      cell.set(cell.at, 1);
       break;
-    case OpKind::kUnlock: cell = 0; break;
-    default: break;
+    case OpKind::kUnlock:
+      cell.set(cell.at, 0);
+      break;
+    default:
+      break;
   }
   return old;
 }
@@ -54,13 +62,16 @@ void relax(Site site) noexcept {
   if (Engine* engine = Engine::active()) engine->relax(site);
 }
 
-int futexWait(const void* object, uint64_t* cell, uint32_t expected, int64_t deadline, Site site) noexcept {
-  if (Engine* engine = Engine::active()) return engine->futexWait(object, cell, expected, deadline, site);
-  return static_cast<int>(static_cast<uint32_t>(*cell) == expected ? FutexResult::kTimedOut
-                                                                   : FutexResult::kNotExpected);
+int futexWait(const void* object, Cell cell, uint32_t expected, int64_t deadline,
+              Site site) noexcept {
+  if (Engine* engine = Engine::active())
+    return engine->futexWait(object, cell, expected, deadline, site);
+  return static_cast<int>(static_cast<uint32_t>(cell.get(cell.at)) == expected
+                              ? FutexResult::kTimedOut
+                              : FutexResult::kNotExpected);
 }
 
-int futexWake(const void* object, uint64_t* cell, int count, Site site) noexcept {
+int futexWake(const void* object, Cell cell, int count, Site site) noexcept {
   Engine* engine = Engine::active();
   return engine != nullptr ? engine->futexWake(object, cell, count, site) : 0;
 }
@@ -78,7 +89,9 @@ int64_t now() noexcept {
 
 int currentThread() noexcept {
   Engine* engine = Engine::active();
-  return engine != nullptr && engine->current() != detail::kMain ? static_cast<int>(engine->current()) : -1;
+  return engine != nullptr && engine->current() != detail::kMain
+             ? static_cast<int>(engine->current())
+             : -1;
 }
 
 int choose(int count, Site site) noexcept {

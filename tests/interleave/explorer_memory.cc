@@ -19,27 +19,33 @@ bool releases(MemoryOrder order) {
 
 uint8_t touchOf(OpKind kind) {
   switch (kind) {
-    case OpKind::kLoad: return kRead;
-    case OpKind::kStore: return kWrite;
+    case OpKind::kLoad:
+      return kRead;
+    case OpKind::kStore:
+      return kWrite;
     case OpKind::kRmw:
     case OpKind::kCas:
     case OpKind::kLock:
     case OpKind::kTryLock:
-    case OpKind::kUnlock: return kRead | kWrite;
-    case OpKind::kFutexWait: return kRead | kQueue;
-    case OpKind::kFutexWake: return kQueue;
-    default: return kNothing;
+    case OpKind::kUnlock:
+      return kRead | kWrite;
+    case OpKind::kFutexWait:
+      return kRead | kQueue;
+    case OpKind::kFutexWake:
+      return kQueue;
+    default:
+      return kNothing;
   }
 }
 
 }  // namespace
 
-// ---------------------------------------------------------------------------------------------- operations
+// ---------------------------------------------------------------------- operations
 
 uint64_t Engine::perform(Access& access) {
   Op op;
-  const bool mutex =
-      access.kind == OpKind::kLock || access.kind == OpKind::kTryLock || access.kind == OpKind::kUnlock;
+  const bool mutex = access.kind == OpKind::kLock || access.kind == OpKind::kTryLock ||
+                     access.kind == OpKind::kUnlock;
   op.object = find(access.object, mutex ? ObjectKind::kMutex : ObjectKind::kAtomic, access.cell);
   op.kind = access.kind;
   op.order = access.order;
@@ -64,7 +70,8 @@ uint64_t Engine::perform(Access& access) {
   return op.result;
 }
 
-int Engine::futexWait(const void* object, const uint64_t* cell, uint32_t expected, int64_t deadline, Site site) {
+int Engine::futexWait(const void* object, Cell cell, uint32_t expected, int64_t deadline,
+                      Site site) {
   if (spuriousWake_ < options_.spuriousWakeups && choose(2, site) == 1) {
     ++spuriousWake_;
     return static_cast<int>(FutexResult::kWoken);
@@ -80,7 +87,7 @@ int Engine::futexWait(const void* object, const uint64_t* cell, uint32_t expecte
   return static_cast<int>(op.result);
 }
 
-int Engine::futexWake(const void* object, const uint64_t* cell, int count, Site site) {
+int Engine::futexWake(const void* object, Cell cell, int count, Site site) {
   Op op;
   op.kind = OpKind::kFutexWake;
   op.touch = touchOf(op.kind);
@@ -108,6 +115,7 @@ void Engine::fence(MemoryOrder order, Site site) {
     op.site = site;
     announce(op);
   }
+  if (order == std::memory_order_seq_cst) state.fenceFloor = static_cast<uint32_t>(writes_.size());
   if (acquires(order)) state.hb.join(state.acquirable);
   if (releases(order)) {
     state.releaseFence = state.hb;
@@ -132,26 +140,41 @@ void Engine::apply(unsigned thread, Op& op) {
     case OpKind::kFence:
       trace(thread, op.kind, op.object, 0, 0, op.order, op.type, true, op.site);
       return;
-    default: break;
+    default:
+      break;
   }
-  if (!enter(thread, op.object, op.site)) {
+  // A futex is woken by address: the word may be gone by then, and nobody sleeps on it any more.
+  if (op.kind != OpKind::kFutexWake && !enter(thread, op.object, op.site)) {
     trace(thread, op.kind, op.object, 0, 0, op.order, op.type, false, op.site);
     return;
   }
   switch (op.kind) {
-    case OpKind::kLoad: applyLoad(thread, op, op.order); break;
-    case OpKind::kStore: applyStore(thread, op); break;
+    case OpKind::kLoad:
+      applyLoad(thread, op, op.order);
+      break;
+    case OpKind::kStore:
+      applyStore(thread, op);
+      break;
     case OpKind::kRmw:
-    case OpKind::kCas: applyRmw(thread, op); break;
-    case OpKind::kFutexWait: applyFutexWait(thread, op); break;
-    case OpKind::kFutexWake: applyFutexWake(op); break;
-    default: applyLock(thread, op); break;
+    case OpKind::kCas:
+      applyRmw(thread, op);
+      break;
+    case OpKind::kFutexWait:
+      applyFutexWait(thread, op);
+      break;
+    case OpKind::kFutexWake:
+      applyFutexWake(op);
+      break;
+    default:
+      applyLock(thread, op);
+      break;
   }
   const uint64_t after = op.kind == OpKind::kFutexWake || op.kind == OpKind::kFutexWait
                              ? op.result
                              : objects_[op.object].value;
   trace(thread, op.kind, op.object, op.kind == OpKind::kFutexWait ? op.expected : op.result, after,
         op.kind == OpKind::kCas && !op.ok ? op.failOrder : op.order, op.type, op.ok, op.site);
+  trace_.back().stale = op.stale;
 }
 
 void Engine::applyLoad(unsigned thread, Op& op, MemoryOrder order) {
@@ -164,16 +187,29 @@ void Engine::applyLoad(unsigned thread, Op& op, MemoryOrder order) {
       return;
     }
   }
-  op.result = objects_[op.object].value;
+  const Object& object = objects_[op.object];
+  op.result = object.value;
   op.ok = false;
-  acquire(thread, objects_[op.object], order);
+  if (options_.staleLoads == 0 || thread == kMain) {
+    acquire(thread, object.sync, order);
+    return;
+  }
+  const uint32_t index = pickWrite(thread, op.object, order);
+  if (index != object.lastWrite) {
+    op.stale = true;
+    --objects_[op.object].seenVersion[thread];  // a spinning thread has something new to see
+  }
+  op.result = writes_[index].value;
+  acquire(thread, writes_[index].sync, order);
 }
 
 void Engine::applyStore(unsigned thread, Op& op) {
   Object& object = objects_[op.object];
+  const uint32_t epoch = threads_[thread].hb.at[thread];
   op.result = object.value;
   setValue(object, op.operand, thread);
   object.sync = releasedBy(thread, op.order);
+  addWrite(op.object, thread, epoch, op.order == std::memory_order_seq_cst);
 }
 
 void Engine::applyRmw(unsigned thread, Op& op) {
@@ -181,11 +217,15 @@ void Engine::applyRmw(unsigned thread, Op& op) {
   op.result = object.value;
   op.ok = op.kind == OpKind::kRmw || object.value == op.expected;
   if (!op.ok) {
-    acquire(thread, object, op.failOrder);
+    acquire(thread, object.sync, op.failOrder);
+    sawLatest(thread, op.object);
   } else {
-    acquire(thread, object, op.order);
-    setValue(object, op.kind == OpKind::kRmw ? op.combine(object.value, op.operand) : op.operand, thread);
+    acquire(thread, object.sync, op.order);
+    const uint32_t epoch = threads_[thread].hb.at[thread];
+    setValue(object, op.kind == OpKind::kRmw ? op.combine(object.value, op.operand) : op.operand,
+             thread);
     object.sync.join(releasedBy(thread, op.order));  // goes on with the release sequence
+    addWrite(op.object, thread, epoch, op.order == std::memory_order_seq_cst);
   }
   noteRead(thread, op.object);
 }
@@ -195,7 +235,8 @@ void Engine::applyLock(unsigned thread, Op& op) {
   op.result = mutex.value;
   if (op.kind == OpKind::kUnlock) {
     if (mutex.value != thread + 1) {
-      report(Failure::kMisuse, threadName(thread) + " unlocks " + nameOf(op.object) + ", which it does not hold");
+      report(Failure::kMisuse,
+             threadName(thread) + " unlocks " + nameOf(op.object) + ", which it does not hold");
       return;
     }
     setValue(mutex, 0, thread);
@@ -205,7 +246,7 @@ void Engine::applyLock(unsigned thread, Op& op) {
   op.ok = mutex.value == 0;
   if (op.ok) {
     setValue(mutex, thread + 1, thread);
-    acquire(thread, mutex, std::memory_order_acquire);
+    acquire(thread, mutex.sync, std::memory_order_acquire);
   } else {
     noteRead(thread, op.object);
   }
@@ -213,9 +254,12 @@ void Engine::applyLock(unsigned thread, Op& op) {
 
 void Engine::applyFutexWait(unsigned thread, Op& op) {
   noteRead(thread, op.object);
+  sawLatest(thread, op.object);
   ThreadState& state = threads_[thread];
-  const bool asExpected = static_cast<uint32_t>(objects_[op.object].value) == static_cast<uint32_t>(op.expected);
-  op.result = static_cast<uint64_t>(asExpected ? FutexResult::kTimedOut : FutexResult::kNotExpected);
+  const bool asExpected =
+      static_cast<uint32_t>(objects_[op.object].value) == static_cast<uint32_t>(op.expected);
+  op.result =
+      static_cast<uint64_t>(asExpected ? FutexResult::kTimedOut : FutexResult::kNotExpected);
   op.ok = asExpected && op.deadline > now_;
   if (!op.ok) return;
   state.queued = true;
@@ -238,7 +282,7 @@ void Engine::applyFutexWake(Op& op) {
   }
 }
 
-// ---------------------------------------------------------------------------------------------- store buffers
+// ---------------------------------------------------------------------- store buffers
 
 void Engine::buffer(unsigned thread, const Op& op) {
   if (!enter(thread, op.object, op.site)) abandon();
@@ -247,8 +291,9 @@ void Engine::buffer(unsigned thread, const Op& op) {
     state.buffer.clear();
     state.head = 0;
   }
-  state.buffer.push_back({op.object, false, op.operand, releasedBy(thread, op.order), state.step, op.order, op.type,
-                          op.site});
+  const uint32_t epoch = state.hb.at[thread];
+  state.buffer.push_back({op.object, false, epoch, op.operand, releasedBy(thread, op.order),
+                          state.step, op.order, op.type, op.site});
   trace(thread, OpKind::kBuffered, op.object, 0, op.operand, op.order, op.type, true, op.site);
 }
 
@@ -260,24 +305,25 @@ Op Engine::flush(unsigned thread) {
   op.kind = OpKind::kFlush;
   op.object = store.object;
   Object& object = objects_[store.object];
-  trace(bufferOf(thread), OpKind::kFlush, store.object, object.value, store.value, store.order, store.type, true,
-        store.site);
+  trace(bufferOf(thread), OpKind::kFlush, store.object, object.value, store.value, store.order,
+        store.type, true, store.site);
   if (store.dropped) return op;
   op.touch = kWrite;
   if (object.dead) {
-    report(Failure::kUseAfterDestroy,
-           "a store of " + threadName(thread) + " reaches " + nameOf(store.object) + " after its destruction");
+    report(Failure::kUseAfterDestroy, "a store of " + threadName(thread) + " reaches " +
+                                          nameOf(store.object) + " after its destruction");
     return op;
   }
   setValue(object, store.value, thread);
   object.sync = store.sync;
+  addWrite(store.object, thread, store.epoch, false);
   return op;
 }
 
-// ---------------------------------------------------------------------------------------------- happens-before
+// ---------------------------------------------------------------------- happens-before
 
-void Engine::acquire(unsigned thread, const Object& object, MemoryOrder order) {
-  (acquires(order) ? threads_[thread].hb : threads_[thread].acquirable).join(object.sync);
+void Engine::acquire(unsigned thread, const Clock& sync, MemoryOrder order) {
+  (acquires(order) ? threads_[thread].hb : threads_[thread].acquirable).join(sync);
 }
 
 /// What a store of this order hands on. Later accesses of the thread are not part of it.
@@ -295,7 +341,8 @@ void Engine::setValue(Object& object, uint64_t value, unsigned by) {
   ++object.version;
   idleRounds_ = 0;
   // A thread does not wait for itself.
-  if (by < kMaxThreads && object.seenRound[by] == threads_[by].round && object.seenVersion[by] + 1 == object.version) {
+  if (by < kMaxThreads && object.seenRound[by] == threads_[by].round &&
+      object.seenVersion[by] + 1 == object.version) {
     object.seenVersion[by] = object.version;
   }
 }

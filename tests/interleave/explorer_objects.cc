@@ -43,15 +43,16 @@ uint32_t Engine::add(uintptr_t key, ObjectKind kind, uint64_t value) {
   object.value = value;
   object.writer = kMain;
   *slot(key) = id;
+  if (kind == ObjectKind::kAtomic) addWrite(id, kMain, 0, false);
   return id;
 }
 
 /// The object at an address, dead or alive; one that was made before the execution is taken over
 /// with the value in its cell. The memory of any other is not touched.
-uint32_t Engine::find(const void* object, ObjectKind kind, const uint64_t* cell) {
+uint32_t Engine::find(const void* object, ObjectKind kind, Cell cell) {
   const uintptr_t key = keyOf(object, kind);
   const uint32_t id = *slot(key);
-  return id != UINT32_MAX ? id : add(key, kind, cell != nullptr ? *cell : 0);
+  return id != UINT32_MAX ? id : add(key, kind, cell.at != nullptr ? cell.get(cell.at) : 0);
 }
 
 void Engine::created(const void* object, ObjectKind kind, uint64_t value, Site site) {
@@ -60,13 +61,20 @@ void Engine::created(const void* object, ObjectKind kind, uint64_t value, Site s
   added.writeEpoch = threads_[current_].hb.at[current_];
   added.accessed.at[current_] = added.writeEpoch;
   added.writeSite = added.sites[current_] = site;
+  if (kind == ObjectKind::kAtomic && options_.staleLoads != 0) {
+    writes_[added.lastWrite].writer = added.writer;
+    writes_[added.lastWrite].epoch = added.writeEpoch;
+  }
 }
 
 void Engine::destroyed(const void* object, ObjectKind kind, Site site) {
-  const uint32_t id = find(object, kind, nullptr);
+  const uint32_t id = find(object, kind, Cell{});
   Object& gone = objects_[id];
-  if (gone.dead) fail(Failure::kUseAfterDestroy, threadName(current_) + " destroys " + nameOf(id) + " a second time");
-  trace(current_, OpKind::kDestroy, id, 0, 0, std::memory_order_relaxed, ValueType::kUnsigned, true, site);
+  if (gone.dead)
+    fail(Failure::kUseAfterDestroy,
+         threadName(current_) + " destroys " + nameOf(id) + " a second time");
+  trace(current_, OpKind::kDestroy, id, 0, 0, std::memory_order_relaxed, ValueType::kUnsigned, true,
+        site);
   const Clock& mine = threads_[current_].hb;
   for (unsigned t = 0; t <= kMain; ++t) {
     if (gone.accessed.at[t] > mine.at[t]) {
@@ -74,12 +82,13 @@ void Engine::destroyed(const void* object, ObjectKind kind, Site site) {
     }
   }
   if (kind == ObjectKind::kMutex && gone.value != 0) {
-    fail(Failure::kMisuse, nameOf(id) + " is destroyed while " + threadName(static_cast<unsigned>(gone.value - 1)) +
-                               " holds it");
+    fail(Failure::kMisuse, nameOf(id) + " is destroyed while " +
+                               threadName(static_cast<unsigned>(gone.value - 1)) + " holds it");
   }
   for (const uint32_t t : waiters_) {
     if (threads_[t].pending.object == id) {
-      fail(Failure::kUseAfterDestroy, nameOf(id) + " is destroyed while " + threadName(t) + " sleeps on it");
+      fail(Failure::kUseAfterDestroy,
+           nameOf(id) + " is destroyed while " + threadName(t) + " sleeps on it");
     }
   }
   ThreadState& state = threads_[current_];
@@ -100,13 +109,14 @@ void Engine::name(const void* object, const char* text) {
 bool Engine::enter(unsigned thread, uint32_t id, Site site) {
   Object& object = objects_[id];
   if (object.dead) {
-    report(Failure::kUseAfterDestroy, threadName(thread) + " uses " + nameOf(id) + " after its destruction, at " +
-                                          (site.file == nullptr ? "?" : site.file) + ":" + std::to_string(site.line));
+    report(Failure::kUseAfterDestroy, threadName(thread) + " uses " + nameOf(id) +
+                                          " after its destruction, at " + siteText(site));
     return false;
   }
   const Clock& mine = threads_[thread].hb;
   if (mine.at[object.writer] < object.writeEpoch) {
-    report(Failure::kRace, raceText(object, "access", thread, site, object.writer, true, object.writeSite));
+    report(Failure::kRace,
+           raceText(object, "access", thread, site, object.writer, true, object.writeSite));
     return false;
   }
   object.accessed.at[thread] = mine.at[thread];
@@ -115,9 +125,9 @@ bool Engine::enter(unsigned thread, uint32_t id, Site site) {
 }
 
 void Engine::plainAccess(const void* object, bool write, Site site) {
-  const uint32_t id = find(object, ObjectKind::kPlain, nullptr);
-  trace(current_, write ? OpKind::kPlainWrite : OpKind::kPlainRead, id, 0, 0, std::memory_order_relaxed,
-        ValueType::kUnsigned, true, site);
+  const uint32_t id = find(object, ObjectKind::kPlain, Cell{});
+  trace(current_, write ? OpKind::kPlainWrite : OpKind::kPlainRead, id, 0, 0,
+        std::memory_order_relaxed, ValueType::kUnsigned, true, site);
   Object& data = objects_[id];
   const Clock& mine = threads_[current_].hb;
   if (write && !data.dead) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Depth-first search over the decisions of the scheduler. With Options::reduction this is dynamic partial order
-// reduction with source sets (Abdulla, Aronis, Jonsson, Sagonas 2014) and sleep sets: a decision is tried again with
-// another agent only where that leads to a later conflicting step happening first.
+// Depth-first search over the decisions of the scheduler. With Options::reduction this is dynamic
+// partial order reduction with source sets (Abdulla, Aronis, Jonsson, Sagonas 2014) and sleep sets:
+// a decision is tried again with another agent only where that leads to a later conflicting step
+// happening first.
 #include "explorer_engine.h"
 
 namespace millrace::explorer {
@@ -21,8 +22,10 @@ unsigned Engine::preferred(unsigned candidates) const {
 }
 
 unsigned Engine::withinBound(unsigned enabled) const {
-  const bool couldGoOn = (enabled & bit(last_)) != 0 && steps_ > 0 && threads_[last_].pending.kind != OpKind::kRelax;
-  if (options_.preemptionBound < 0 || !couldGoOn || preemptions_ < options_.preemptionBound) return enabled;
+  const bool couldGoOn =
+      (enabled & bit(last_)) != 0 && steps_ > 0 && threads_[last_].pending.kind != OpKind::kRelax;
+  if (options_.preemptionBound < 0 || !couldGoOn || preemptions_ < options_.preemptionBound)
+    return enabled;
   return enabled & (bit(last_) | 0xF0U);  // buffers are free to flush
 }
 
@@ -40,7 +43,8 @@ unsigned Engine::pick(unsigned enabled, bool forced) {
     const Node& node = stack_[depth_];
     agent = node.chosen;
     if (node.count != 0 || node.enabled != withinBound(enabled)) {
-      report(Failure::kNondeterminism, "the scenario did something else when a schedule was repeated");
+      report(Failure::kNondeterminism,
+             "the scenario did something else when a schedule was repeated");
       return 0;
     }
     if (options_.reduction) sleep_ = node.sleep | node.done;
@@ -54,8 +58,8 @@ unsigned Engine::pick(unsigned enabled, bool forced) {
     } else {
       agent = preferred(awake);
       const unsigned backtrack = options_.reduction && !forced ? bit(agent) : allowed;
-      stack_.push_back({static_cast<uint8_t>(agent), 0, static_cast<uint8_t>(allowed), static_cast<uint8_t>(backtrack),
-                        0, static_cast<uint8_t>(sleep_)});
+      stack_.push_back({static_cast<uint8_t>(agent), 0, static_cast<uint8_t>(allowed),
+                        static_cast<uint8_t>(backtrack), 0, static_cast<uint8_t>(sleep_)});
       ++result_.states;
     }
   }
@@ -68,9 +72,9 @@ unsigned Engine::pick(unsigned enabled, bool forced) {
   return agent;
 }
 
-int Engine::choose(int count, Site site) {
+/// A decision that is not the scheduler's: 0..count-1.
+unsigned Engine::decide(unsigned count) {
   if (count <= 1) return 0;
-  if (count > 255) fail(Failure::kMisuse, "choose() has at most 255 alternatives");
   unsigned chosen = 0;
   if (fixedChoices_ != nullptr) {
     if (depth_ < fixedChoices_->size()) chosen = (*fixedChoices_)[depth_];
@@ -79,16 +83,28 @@ int Engine::choose(int count, Site site) {
       stack_.push_back({0, static_cast<uint8_t>(count), 0, 0, 0, 0});
       ++result_.states;
     }
-    const Node& node = stack_[depth_];
-    if (node.count != count) {
-      fail(Failure::kNondeterminism, "the scenario chose something else when a schedule was repeated");
+    chosen = stack_[depth_].chosen;
+    if (stack_[depth_].count != count) {
+      report(Failure::kNondeterminism,
+             "the scenario decided something else when a schedule was repeated");
     }
-    chosen = node.chosen;
+  }
+  if (chosen >= count) {
+    report(Failure::kNondeterminism, "the schedule does not fit this scenario");
+    chosen = 0;
   }
   ++depth_;
   picks_.push_back(static_cast<uint8_t>(chosen));
-  trace(current_, OpKind::kChoose, 0, static_cast<uint64_t>(count), chosen, std::memory_order_relaxed,
-        ValueType::kUnsigned, true, site);
+  return chosen;
+}
+
+int Engine::choose(int count, Site site) {
+  if (count <= 1) return 0;
+  if (count > 255) fail(Failure::kMisuse, "choose() has at most 255 alternatives");
+  const unsigned chosen = decide(static_cast<unsigned>(count));
+  trace(current_, OpKind::kChoose, 0, static_cast<uint64_t>(count), chosen,
+        std::memory_order_relaxed, ValueType::kUnsigned, true, site);
+  if (result_.failure != Failure::kNone) abandon();
   return static_cast<int>(chosen);
 }
 
@@ -161,9 +177,9 @@ bool Engine::watches(const Event& spin, uint32_t object) const {
   return std::find(begin + spin.seenBegin, begin + spin.seenEnd, object) != begin + spin.seenEnd;
 }
 
-/// Whether the order of two steps matters. Must agree with the clocks that record() joins. A flush and a load of the
-/// same word by the same thread would commute; they count as dependent, because the clocks of the word do not tell
-/// whose reads and writes they hold.
+/// Whether the order of two steps matters. Must agree with the clocks that record() joins. A flush
+/// and a load of the same word by the same thread would commute; they count as dependent, because
+/// the clocks of the word do not tell whose reads and writes they hold.
 bool Engine::dependent(const Event& a, const Event& b) const {
   if (a.forced || b.forced) return true;
   const bool aSpins = a.kind == OpKind::kRelax;
@@ -176,9 +192,9 @@ bool Engine::dependent(const Event& a, const Event& b) const {
   return a.object == b.object && conflict(a.touch, b.touch);
 }
 
-/// Adds the step just made: looks for races with the steps before, sets its clock, and wakes the agents for which
-/// it makes a difference.
-void Engine::record(unsigned agent, const Op& op, bool forced, const Clock& cause) {
+/// Adds the step just made: looks for races with the steps before, sets its clock, and wakes the
+/// agents for which it makes a difference.
+void Engine::record(unsigned agent, const Op& op, bool forced, const Clock& cause, size_t node) {
   if (!options_.reduction || redundant_ || fixedChoices_ != nullptr) return;
   ThreadState& state = threads_[threadOf(agent)];
   Event event{};
@@ -187,7 +203,7 @@ void Engine::record(unsigned agent, const Op& op, bool forced, const Clock& caus
   event.forced = forced;
   event.kind = op.kind;
   event.object = op.object;
-  event.node = static_cast<uint32_t>(depth_ - 1);
+  event.node = static_cast<uint32_t>(node);
   event.clock = cause;
   if (op.kind == OpKind::kRelax) {
     event.seenBegin = static_cast<uint32_t>(seenPool_.size());
@@ -223,7 +239,8 @@ void Engine::setClock(Event& event, ThreadState& state) {
     if ((event.touch & kWrite) != 0) clock.join(object->stepRead);
     if ((event.touch & kQueue) != 0) clock.join(object->stepQueue);
   }
-  for (size_t i = event.seenBegin; i < event.seenEnd; ++i) clock.join(objects_[seenPool_[i]].stepWrite);
+  for (size_t i = event.seenBegin; i < event.seenEnd; ++i)
+    clock.join(objects_[seenPool_[i]].stepWrite);
 
   event.count = ++clock.at[event.agent];
   (isBuffer(event.agent) ? state.bufferStep : state.step) = clock;
@@ -235,11 +252,12 @@ void Engine::setClock(Event& event, ThreadState& state) {
     }
     if ((event.touch & kQueue) != 0) object->stepQueue = clock;
   }
-  for (size_t i = event.seenBegin; i < event.seenEnd; ++i) objects_[seenPool_[i]].stepRead.join(clock);
+  for (size_t i = event.seenBegin; i < event.seenEnd; ++i)
+    objects_[seenPool_[i]].stepRead.join(clock);
 }
 
-/// Finds the steps that `next` depends on directly and that could as well have come after it. `next.clock` holds its
-/// causes only.
+/// Finds the steps that `next` depends on directly and that could as well have come after it.
+/// `next.clock` holds its causes only.
 void Engine::findRaces(const Event& next) {
   Clock before = next.clock;
   for (size_t i = events_.size(); i-- > 0;) {
@@ -253,8 +271,8 @@ void Engine::findRaces(const Event& next) {
   }
 }
 
-/// The same for threads that cannot move, where the search would otherwise not come to their step: a lock that was
-/// taken by someone else must also be tried by them first.
+/// The same for threads that cannot move, where the search would otherwise not come to their step:
+/// a lock that was taken by someone else must also be tried by them first.
 void Engine::findRacesOfBlocked(unsigned enabled) {
   if (!options_.reduction || redundant_ || fixedChoices_ != nullptr || depth_ < fresh_) return;
   for (unsigned t = 0; t < threadCount_; ++t) {
@@ -265,8 +283,8 @@ void Engine::findRacesOfBlocked(unsigned enabled) {
   }
 }
 
-/// Sees to it that `next` is also tried before step `index`. What can come first then: an agent whose first step,
-/// among the later steps that do not need step `index`, needs none of the others.
+/// Sees to it that `next` is also tried before step `index`. What can come first then: an agent
+/// whose first step, among the later steps that do not need step `index`, needs none of the others.
 void Engine::addBacktrack(size_t index, const Event& next) {
   const Event& event = events_[index];
   std::array<uint32_t, kAgents> firstOf{};  // count of each agent's first such step, 0: none

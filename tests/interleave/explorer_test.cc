@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The explorer finds what it must find, and nothing else: litmus programs with known answers.
-#include "explorer.h"
-
-#include <millrace/base/atomic.h>
-
-#include <gtest/gtest.h>
+#include "litmus.h"
 
 #include <mutex>
 #include <optional>
@@ -15,57 +11,13 @@
 namespace millrace::explorer {
 namespace {
 
-constexpr auto kRelaxed = std::memory_order_relaxed;
-constexpr auto kAcquire = std::memory_order_acquire;
-constexpr auto kRelease = std::memory_order_release;
-constexpr auto kSeqCst = std::memory_order_seq_cst;
-
-Result expectFailure(const Scenario& scenario, Failure kind, const Options& options = {}) {
-  Result result = explore(options, scenario);
-  EXPECT_EQ(result.failure, kind) << result;
-  if (result.failure != Failure::kNone) {
-    // The schedule repeats itself exactly.
-    const Result again = replay(options, scenario, result.choices);
-    EXPECT_EQ(again.failure, result.failure) << again;
-    EXPECT_EQ(again.message, result.message);
-    EXPECT_EQ(again.schedule, result.schedule);
-  }
-  return result;
-}
-
-Result expectClean(const Scenario& scenario, const Options& options = {}) {
-  Result result = explore(options, scenario);
-  EXPECT_TRUE(result.ok()) << result;
-  return result;
-}
-
-// ------------------------------------------------------------------------------------------ store buffering
-
-Scenario storeBuffering(MemoryOrder store, MemoryOrder load) {
-  return [=](Execution& run) {
-    struct State {
-      Atomic<int> x{0}, y{0};
-      int r0 = -1, r1 = -1;
-    };
-    auto& s = run.make<State>();
-    name(&s.x, "x");
-    name(&s.y, "y");
-    run.thread("left", [&s, store, load] {
-      s.x.store(1, store);
-      s.r0 = s.y.load(load);
-    });
-    run.thread("right", [&s, store, load] {
-      s.y.store(1, store);
-      s.r1 = s.x.load(load);
-    });
-    run.finally([&s] { EXPLORE_CHECK(s.r0 + s.r1 > 0, "one of them sees the other"); });
-  };
-}
+// ---------------------------------------------------------------------- store buffering
 
 TEST(Explorer, StoreBufferingWithReleaseLetsBothReadZero) {
   const Result result = expectFailure(storeBuffering(kRelease, kAcquire), Failure::kCheck);
 
-  EXPECT_NE(result.schedule.find("store x := 1 (into its buffer)  release"), std::string::npos) << result;
+  EXPECT_NE(result.schedule.find("store x := 1 (into its buffer)  release"), std::string::npos)
+      << result;
   expectFailure(storeBuffering(kRelaxed, kRelaxed), Failure::kCheck);
 }
 
@@ -112,26 +64,7 @@ TEST(Explorer, AThreadSeesItsOwnBufferedStores) {
   });
 }
 
-// ------------------------------------------------------------------------------------------ publishing
-
-Scenario messagePassing(MemoryOrder store, MemoryOrder load) {
-  return [=](Execution& run) {
-    struct State {
-      Plain<int> data{0};
-      Atomic<bool> flag{false};
-    };
-    auto& s = run.make<State>();
-    name(&s.data, "data");
-    name(&s.flag, "flag");
-    run.thread("producer", [&s, store] {
-      s.data.write() = 42;
-      s.flag.store(true, store);
-    });
-    run.thread("consumer", [&s, load] {
-      if (s.flag.load(load)) EXPLORE_CHECK(s.data.read() == 42, "the message arrived");
-    });
-  };
-}
+// ---------------------------------------------------------------------- publishing
 
 TEST(Explorer, MessagePassingWithReleaseAndAcquireIsClean) {
   expectClean(messagePassing(kRelease, kAcquire));
@@ -142,31 +75,6 @@ TEST(Explorer, MessagePassingWithOneWeakerOrderIsARace) {
   const Result result = expectFailure(messagePassing(kRelaxed, kAcquire), Failure::kRace);
   EXPECT_NE(result.message.find("race on data"), std::string::npos) << result.message;
   expectFailure(messagePassing(kRelease, kRelaxed), Failure::kRace);
-}
-
-Scenario releaseSequence(bool breakIt) {
-  return [=](Execution& run) {
-    struct State {
-      Plain<int> data{0};
-      Atomic<int> flag{0};
-    };
-    auto& s = run.make<State>();
-    run.thread("writer", [&s] {
-      s.data.write() = 1;
-      s.flag.store(1, kRelease);
-    });
-    run.thread("middle", [&s, breakIt] {
-      if (breakIt) {
-        if (s.flag.load(kRelaxed) == 1) s.flag.store(2, kRelaxed);  // a store of another thread ends the sequence
-      } else {
-        int one = 1;
-        s.flag.compare_exchange_strong(one, 2, kRelaxed);
-      }
-    });
-    run.thread("reader", [&s] {
-      if (s.flag.load(kAcquire) == 2) EXPLORE_CHECK(s.data.read() == 1, "data was published");
-    });
-  };
 }
 
 TEST(Explorer, AReleaseSequenceGoesThroughReadModifyWritesOnly) {
@@ -197,7 +105,7 @@ TEST(Explorer, FencesPublishThroughRelaxedAccesses) {
   }
 }
 
-// ------------------------------------------------------------------------------------------ atomicity
+// ---------------------------------------------------------------------- atomicity
 
 TEST(Explorer, TwoFetchAddsNeverLoseOne) {
   expectClean([](Execution& run) {
@@ -231,15 +139,20 @@ TEST(Explorer, AtomicsOfEveryKindBehaveLikeStdAtomic) {
     EXPLORE_CHECK(small.fetch_add(1) == 127 && small.load() == -128, "wraps");
     EXPLORE_CHECK(small.fetch_sub(1) == -128 && small.load() == 127, "wraps back");
     Atomic<uint64_t> mask{0xF0};
-    EXPLORE_CHECK(mask.fetch_or(0x0F) == 0xF0 && mask.fetch_and(0x3C) == 0xFF && mask.fetch_xor(1) == 0x3C, "masks");
+    EXPLORE_CHECK(
+        mask.fetch_or(0x0F) == 0xF0 && mask.fetch_and(0x3C) == 0xFF && mask.fetch_xor(1) == 0x3C,
+        "masks");
     Atomic<Color> color{Color::kRed};
     Color expected = Color::kGreen;
-    EXPLORE_CHECK(!color.compare_exchange_strong(expected, Color::kGreen, kSeqCst, kRelaxed), "differs");
-    EXPLORE_CHECK(expected == Color::kRed && color.compare_exchange_weak(expected, Color::kGreen), "equal");
+    EXPLORE_CHECK(!color.compare_exchange_strong(expected, Color::kGreen, kSeqCst, kRelaxed),
+                  "differs");
+    EXPLORE_CHECK(expected == Color::kRed && color.compare_exchange_weak(expected, Color::kGreen),
+                  "equal");
     int array[3] = {};
     Atomic<int*> pointer;
     EXPLORE_CHECK(pointer.load() == nullptr && pointer.exchange(array) == nullptr, "pointer");
-    EXPLORE_CHECK(pointer.fetch_add(2) == array && pointer.fetch_sub(1) == array + 2, "pointer arithmetic");
+    EXPLORE_CHECK(pointer.fetch_add(2) == array && pointer.fetch_sub(1) == array + 2,
+                  "pointer arithmetic");
     EXPLORE_CHECK(pointer.load() == array + 1, "pointer arithmetic");
     Atomic<bool> yes{true};
     EXPLORE_CHECK(yes.exchange(false) && !yes.load(), "bool");
@@ -252,7 +165,7 @@ TEST(Explorer, AtomicsOfEveryKindBehaveLikeStdAtomic) {
   });
 }
 
-// ------------------------------------------------------------------------------------------ lifetime
+// ---------------------------------------------------------------------- lifetime
 
 TEST(Explorer, ReleasingAReferenceWithoutAcquireRacesWithTheDestructor) {
   const auto scenario = [](MemoryOrder order) {
@@ -296,6 +209,9 @@ TEST(Explorer, UseAfterDestructionIsFound) {
   EXPECT_NE(result.message.find("late"), std::string::npos) << result.message;
 }
 
+static_assert(sizeof(Atomic<bool>) == sizeof(bool) && sizeof(Atomic<uint32_t>) == sizeof(uint32_t));
+constinit Atomic<int*> constantPointer{nullptr};
+
 TEST(Explorer, ANewObjectAtAnOldAddressIsANewObject) {
   expectClean([](Execution& run) {
     run.thread("only", [] {
@@ -320,7 +236,7 @@ TEST(Explorer, ObjectsMadeBeforeTheExecutionBeginEveryTimeWithTheirValue) {
   EXPECT_EQ(global.load(), 7);
 }
 
-// ------------------------------------------------------------------------------------------ failures of other kinds
+// ---------------------------------------------------------------------- failures of other kinds
 
 TEST(Explorer, AnExceptionOfAThreadIsAFailure) {
   const Result result = expectFailure(
@@ -355,71 +271,6 @@ TEST(Explorer, ExceptionsCaughtWithinThreadsAreNobodysBusiness) {
       });
     }
   });
-}
-
-TEST(Explorer, TheNumberOfExecutionsIsTheSameEveryTime) {
-  const Result first = explore({}, storeBuffering(kSeqCst, kSeqCst));
-  const Result second = explore({}, storeBuffering(kSeqCst, kSeqCst));
-
-  EXPECT_EQ(first.executions, second.executions);
-  EXPECT_EQ(first.states, second.states);
-  // Four steps with a conflict on x and one on y: of the four ways to order them, one is impossible.
-  EXPECT_EQ(first.executions - first.redundant, 3U);
-  Options all;
-  all.reduction = false;
-  EXPECT_EQ(explore(all, storeBuffering(kSeqCst, kSeqCst)).executions, 6U);  // 4! / (2! 2!)
-  all.preemptionBound = 0;
-  EXPECT_EQ(explore(all, storeBuffering(kSeqCst, kSeqCst)).executions, 2U);
-}
-
-TEST(Explorer, ChooseVisitsEveryAlternative) {
-  std::set<int> seen;
-  const Result result = expectClean([&seen](Execution& run) {
-    const int a = choose(3);
-    run.thread("a", [&seen, a] { seen.insert(a * 10 + choose(4)); });
-  });
-
-  EXPECT_EQ(result.executions, 12U);
-  EXPECT_EQ(seen.size(), 12U);
-}
-
-TEST(Explorer, SpuriousFailuresComeWhenAskedFor) {
-  const Scenario once = [](Execution& run) {
-    struct State {
-      Atomic<int> x{0};
-    };
-    auto& s = run.make<State>();
-    run.thread("a", [&s] {
-      int zero = 0;
-      EXPLORE_CHECK(s.x.compare_exchange_weak(zero, 1), "works at the first attempt");
-    });
-  };
-  expectClean(once);
-  Options options;
-  options.spuriousCasFailures = 1;
-  expectFailure(once, Failure::kCheck, options);
-}
-
-TEST(Explorer, AScenarioThatDoesNotRepeatItselfIsReported) {
-  int runs = 0;
-  const Result result = explore({}, [&runs](Execution& run) {
-    struct State {
-      Atomic<int> x{0}, y{0};
-    };
-    auto& s = run.make<State>();
-    const bool odd = ++runs % 2 == 1;
-    run.thread("a", [&s, odd] { s.x.store(1, odd ? kSeqCst : kRelaxed); });
-    run.thread("b", [&s] { s.x.store(2); });
-  });
-  EXPECT_EQ(result.failure, Failure::kNondeterminism) << result;
-}
-
-TEST(Explorer, ALimitOfExecutionsIsNotSuccess) {
-  Options options;
-  options.maxExecutions = 1;
-  const Result result = explore(options, storeBuffering(kSeqCst, kSeqCst));
-  EXPECT_EQ(result.failure, Failure::kNone);
-  EXPECT_FALSE(result.ok());
 }
 
 }  // namespace

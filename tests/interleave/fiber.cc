@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fiber.h"
 
-#include <cxxabi.h>
-#include <pthread.h>
-#include <sys/mman.h>
-#include <ucontext.h>
-
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <cxxabi.h>
+#include <pthread.h>
+#include <sys/mman.h>
+#include <ucontext.h>
 
 #if defined(__has_feature)
 #define EXPLORER_HAS_FEATURE(x) __has_feature(x)
@@ -26,7 +25,8 @@
 #include <sanitizer/tsan_interface.h>
 #endif
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(EXPLORER_PORTABLE_SWITCH)
+#define EXPLORER_FAST_SWITCH 1
 // Saves what a call must preserve, exchanges the stacks, restores the same.
 extern "C" void millraceFiberSwitch(void** saveHere, void* goThere);
 asm(R"(
@@ -94,13 +94,14 @@ Fiber::Fiber() {
 #if defined(EXPLORER_TSAN)
   tsanFiber_ = __tsan_get_current_fiber();
 #endif
-#if !defined(__x86_64__)
+#if !defined(EXPLORER_FAST_SWITCH)
   saved_ = new ucontext_t;
 #endif
 }
 
 Fiber::Fiber(size_t stackBytes) : stackBytes_(stackBytes) {
-  stack_ = mmap(nullptr, stackBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  stack_ = mmap(nullptr, stackBytes, PROT_READ | PROT_WRITE,
+                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (stack_ == MAP_FAILED) {
     std::fputs("explorer: no memory for a fiber\n", stderr);
     std::abort();
@@ -117,7 +118,7 @@ Fiber::Fiber(size_t stackBytes) : stackBytes_(stackBytes) {
 }
 
 Fiber::~Fiber() {
-#if !defined(__x86_64__)
+#if !defined(EXPLORER_FAST_SWITCH)
   delete static_cast<ucontext_t*>(saved_);
 #endif
   if (stack_ == nullptr) return;
@@ -138,7 +139,7 @@ bool Fiber::reset() {
   __tsan_destroy_fiber(tsanFiber_);
   tsanFiber_ = __tsan_create_fiber(0);
 #endif
-#if !defined(__x86_64__)
+#if !defined(EXPLORER_FAST_SWITCH)
   delete static_cast<ucontext_t*>(saved_);
 #endif
   caughtExceptions_ = nullptr;
@@ -156,7 +157,7 @@ void Fiber::setJob(Job job, void* argument) {
 /// Gives the first switch a frame to return into.
 struct FiberEntry {
   static void run(Fiber* self) { Fiber::entry(self); }
-#if !defined(__x86_64__)
+#if !defined(EXPLORER_FAST_SWITCH)
   static void runSplit(unsigned high, unsigned low) {
     run(reinterpret_cast<Fiber*>((static_cast<uintptr_t>(high) << 32) | low));
   }
@@ -164,15 +165,15 @@ struct FiberEntry {
 };
 
 void Fiber::prepareFirstSwitch() {
-#if defined(__x86_64__)
+#if defined(EXPLORER_FAST_SWITCH)
   void** top = reinterpret_cast<void**>(static_cast<char*>(stack_) + stackBytes_);
   *--top = nullptr;  // end of the chain of frames
   *--top = nullptr;
   *--top = reinterpret_cast<void*>(&millraceFiberBegin);
-  *--top = nullptr;                                     // rbp
-  *--top = this;                                        // rbx
-  *--top = reinterpret_cast<void*>(&FiberEntry::run);   // r12
-  for (int i = 0; i < 3; ++i) *--top = nullptr;         // r13, r14, r15
+  *--top = nullptr;                                    // rbp
+  *--top = this;                                       // rbx
+  *--top = reinterpret_cast<void*>(&FiberEntry::run);  // r12
+  for (int i = 0; i < 3; ++i) *--top = nullptr;        // r13, r14, r15
   saved_ = top;
 #else
   auto* context = new ucontext_t;
@@ -181,8 +182,8 @@ void Fiber::prepareFirstSwitch() {
   context->uc_stack.ss_size = stackBytes_ - 4096;
   context->uc_link = nullptr;
   const auto self = reinterpret_cast<uintptr_t>(this);
-  makecontext(context, reinterpret_cast<void (*)()>(&FiberEntry::runSplit), 2, static_cast<unsigned>(self >> 32),
-              static_cast<unsigned>(self));
+  makecontext(context, reinterpret_cast<void (*)()>(&FiberEntry::runSplit), 2,
+              static_cast<unsigned>(self >> 32), static_cast<unsigned>(self));
   saved_ = context;
 #endif
 }
@@ -196,7 +197,8 @@ void Fiber::switchTo(Fiber& from, Fiber& to) {
   state->uncaught = to.uncaughtExceptions_;
 #if defined(EXPLORER_ASAN)
   if (to.stack_ != nullptr) {
-    __sanitizer_start_switch_fiber(&from.fakeStack_, static_cast<char*>(to.stack_) + 4096, to.stackBytes_ - 4096);
+    __sanitizer_start_switch_fiber(&from.fakeStack_, static_cast<char*>(to.stack_) + 4096,
+                                   to.stackBytes_ - 4096);
   } else {
     __sanitizer_start_switch_fiber(&from.fakeStack_, to.rootBottom_, to.rootBytes_);
   }
@@ -204,7 +206,7 @@ void Fiber::switchTo(Fiber& from, Fiber& to) {
 #if defined(EXPLORER_TSAN)
   __tsan_switch_to_fiber(to.tsanFiber_, 0);
 #endif
-#if defined(__x86_64__)
+#if defined(EXPLORER_FAST_SWITCH)
   millraceFiberSwitch(&from.saved_, to.saved_);
 #else
   swapcontext(static_cast<ucontext_t*>(from.saved_), static_cast<ucontext_t*>(to.saved_));

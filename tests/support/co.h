@@ -7,8 +7,8 @@
 
 namespace millrace::test {
 
-/// A coroutine that begins at once and, left alone, frees itself at its end. What escapes from it ends
-/// the process. One that is still suspended can be destroyed with destroy().
+/// A coroutine that begins at once and, left alone, frees itself at its end. What escapes from it
+/// ends the process. One that is still suspended can be destroyed with destroy().
 class CoTask {
  public:
   struct promise_type {

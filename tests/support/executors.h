@@ -5,10 +5,13 @@
 
 #include <millrace/concurrent/event_executor.h>
 #include <millrace/concurrent/executor.h>
+#include <millrace/concurrent/rejection.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <deque>
+#include <functional>
 #include <mutex>
 #include <stdexcept>
 #include <thread>

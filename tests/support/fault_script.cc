@@ -45,6 +45,8 @@ namespace {
   X(futex, EINTR, true)              \
   X(pthread_create, EAGAIN, false)   \
   X(pthread_sigmask, 0, false)       \
+  X(sigaction, 0, false)             \
+  X(tgkill, EAGAIN, false)           \
   X(prctl, EPERM, false)             \
   X(setpriority, EPERM, false)       \
   X(sched_setaffinity, EPERM, false) \

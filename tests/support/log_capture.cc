@@ -2,6 +2,7 @@
 #include "support/log_capture.h"
 
 #include <algorithm>
+#include <condition_variable>
 #include <cstdlib>
 #include <mutex>
 #include <stdexcept>
@@ -10,6 +11,7 @@ namespace millrace::test {
 
 struct LogCapture::State {
   mutable std::mutex mutex;
+  std::condition_variable more;
   std::vector<Record> records;  // guarded by mutex
 };
 
@@ -19,6 +21,7 @@ LogCapture::LogCapture(std::string_view filter) : state_(std::make_shared<State>
     std::lock_guard lock(state->mutex);
     state->records.push_back({record.level, std::string(record.layer), std::string(record.thread),
                               std::string(record.text)});
+    state->more.notify_all();
   });
 }
 
@@ -47,6 +50,15 @@ bool LogCapture::contains(std::string_view part) const {
   const auto all = records();
   return std::any_of(all.begin(), all.end(), [part](const Record& record) {
     return record.text.find(part) != std::string::npos;
+  });
+}
+
+bool LogCapture::awaitRecord(std::string_view part, Duration limit) const {
+  std::unique_lock lock(state_->mutex);
+  return state_->more.wait_for(lock, limit, [this, part] {
+    return std::any_of(
+        state_->records.begin(), state_->records.end(),
+        [part](const Record& record) { return record.text.find(part) != std::string::npos; });
   });
 }
 

@@ -2,6 +2,7 @@
 // LogCapture: collects what is logged in its scope instead of printing it.
 #pragma once
 
+#include <millrace/base/clock.h>
 #include <millrace/base/log.h>
 
 #include <memory>
@@ -32,6 +33,8 @@ class LogCapture {
   std::size_t count(LogLevel level) const;
   /// True if the text of a record has `part` in it.
   bool contains(std::string_view part) const;
+  /// Waits until the text of a record has `part` in it; false if that takes longer than `limit`.
+  bool awaitRecord(std::string_view part, Duration limit = std::chrono::seconds(30)) const;
 
  private:
   struct State;

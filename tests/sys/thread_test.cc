@@ -6,12 +6,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <memory>
 #include <sched.h>
 #include <stdexcept>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -159,6 +161,26 @@ TEST(TimerSlack, FailureIsReported) {
 
   EXPECT_EQ(setTimerSlack(1).error().message(),
             "prctl(PR_SET_TIMERSLACK) 1: Operation not permitted");
+}
+
+TEST(ThreadNice, IsSetForTheCallingThreadOnly) {
+  const int before = ::getpriority(PRIO_PROCESS, 0);
+  const int nicer = std::min(before + 1, 19);
+
+  const auto body = [nicer] {
+    EXPECT_TRUE(setThreadPriority(nicer).ok());
+    EXPECT_EQ(::getpriority(PRIO_PROCESS, 0), nicer);
+  };
+  startThread("t", body).orThrow().join();
+
+  EXPECT_EQ(::getpriority(PRIO_PROCESS, 0), before);
+}
+
+TEST(ThreadNice, FailureIsReported) {
+  FaultScript script;
+  script.fail("setpriority", 1, EACCES);
+
+  EXPECT_EQ(setThreadPriority(-5).error().message(), "setpriority -5: Permission denied");
 }
 
 TEST(PinThread, BindsTheCallingThreadOnly) {

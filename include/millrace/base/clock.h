@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Time: Duration, Clock, ManualClock and Deadline.
+// Time: Duration, Clock and Deadline. (For tests: ManualClock, manual_clock.h.)
 //
 // Time is monotonic and counted in nanoseconds; the wall clock may jump as it likes. Arithmetic
 // saturates: a delay of the largest Duration never comes, it does not wrap around into the past.
 #pragma once
 
-#include <millrace/base/atomic.h>
 #include <millrace/base/export.h>
-#include <millrace/base/intrusive_list.h>
 
 #include <chrono>
 #include <compare>
@@ -26,14 +24,7 @@ constexpr std::int64_t saturatingAdd(std::int64_t a, std::int64_t b) noexcept {
                : std::numeric_limits<std::int64_t>::min();
 }
 
-/// Told when a ManualClock moves. `clockMoved` runs on the thread that moved it.
-class ClockListener : public ListLink {
- public:
-  virtual void clockMoved() noexcept = 0;
-
- protected:
-  ~ClockListener() = default;
-};
+class ClockListener;  // manual_clock.h
 
 /// Where a loop gets its time from. Any thread.
 class MILLRACE_API Clock {
@@ -54,25 +45,6 @@ class MILLRACE_API Clock {
   virtual void addListener(ClockListener&) noexcept {}
   /// No call to `listener` is under way or follows once this has returned.
   virtual void removeListener(ClockListener&) noexcept {}
-};
-
-/// A clock that stands still until it is moved; loops that sleep on it are woken by `advance`.
-class MILLRACE_API ManualClock final : public Clock {
- public:
-  explicit ManualClock(std::int64_t start = 0) noexcept : now_(start) {}
-
-  std::int64_t nanos() const noexcept override { return now_.load(std::memory_order_acquire); }
-  /// Moves time forward and wakes the loops that live by this clock. Throws std::invalid_argument
-  /// for a negative step.
-  void advance(Duration step);
-
-  void addListener(ClockListener& listener) noexcept override;
-  void removeListener(ClockListener& listener) noexcept override;
-
- private:
-  Atomic<std::int64_t> now_;
-  Mutex mutex_;
-  IntrusiveList<ClockListener> listeners_;  // guarded by mutex_
 };
 
 /// A moment on a clock, or never. A value.

@@ -68,6 +68,9 @@ class Task {
     if (ops->destroy != nullptr) ops->destroy(storage_);
   }
 
+  /// True if destroying it does nothing (or it is empty).
+  bool isTrivial() const noexcept { return ops_ == nullptr || ops_->destroy == nullptr; }
+
   /// The callable's type, for messages about it; null if empty.
   const std::type_info* type() const noexcept { return ops_ == nullptr ? nullptr : ops_->type; }
 

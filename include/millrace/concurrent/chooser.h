@@ -29,13 +29,13 @@ class MILLRACE_API Chooser {
 };
 
 /// Makes the chooser of a group; called once, after all children exist. The span is valid for the
-/// length of the call, the children for the life of the chooser. Ours throw std::invalid_argument if
-/// there are no children.
+/// length of the call, the children for the life of the chooser. Ours throw std::invalid_argument
+/// if there are no children.
 using ChooserFactory =
     std::function<std::unique_ptr<Chooser>(std::span<EventExecutor* const> children)>;
 
-/// One after the other, whatever they have to do: 0, 1, … n-1, 0, … The counter has 64 bits and takes
-/// centuries to wrap around. The default.
+/// One after the other, whatever they have to do: 0, 1, … n-1, 0, … The counter has 64 bits and
+/// takes centuries to wrap around. The default.
 MILLRACE_API ChooserFactory roundRobin();
 
 /// The one with the least load() at the moment, round robin among equals. Looks at every child, so

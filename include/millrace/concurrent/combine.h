@@ -84,10 +84,10 @@ Future<void> whenAll(std::vector<Future<T>> futures) {
   return whenAll(std::move(futures), executor);
 }
 
-/// Completes with the index of the source that is done first, well or badly, on `executor`; of those
-/// that are done already, the first in the list. It fails only by being cancelled. Throws
-/// std::invalid_argument if there are no sources: none would ever be done. REQUIRES: all futures are
-/// valid().
+/// Completes with the index of the source that is done first, well or badly, on `executor`; of
+/// those that are done already, the first in the list. It fails only by being cancelled. Throws
+/// std::invalid_argument if there are no sources: none would ever be done. REQUIRES: all futures
+/// are valid().
 template <class T>
 Future<std::size_t> whenAny(std::vector<Future<T>> futures, Executor& executor) {
   if (futures.empty()) {

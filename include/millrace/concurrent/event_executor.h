@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// EventExecutor: an executor with futures, timers and a graceful end. Loops are one, and so are groups.
+// EventExecutor: an executor with futures, timers and a graceful end. Loops are one, and so are
+// groups.
 //
 // Every call: any thread. A task must not block: everything else on its thread waits for it.
 #pragma once
@@ -8,10 +9,9 @@
 #include <millrace/base/export.h>
 #include <millrace/concurrent/executor.h>
 #include <millrace/concurrent/future.h>
-#include <millrace/concurrent/timer_queue.h>
+#include <millrace/concurrent/scheduled_future.h>
 
 #include <cstddef>
-#include <functional>
 #include <type_traits>
 #include <utility>
 
@@ -20,11 +20,11 @@ namespace millrace {
 /// What a graceful end had to cut short. All zero: nothing was lost.
 struct ShutdownReport {
   std::size_t timersCancelled = 0;
-  std::size_t watchesClosed = 0;          ///< descriptors still watched when the loop ended
-  std::size_t channelsCut = 0;            ///< channels closed by force at the timeout
-  std::size_t bytesCut = 0;               ///< what those had not yet written
-  std::size_t tasksRunAfterTimeout = 0;   ///< accepted tasks that ran although time was up
-  bool timedOut = false;                  ///< the timeout ended the quiet period
+  std::size_t watchesClosed = 0;         ///< descriptors still watched when the loop ended
+  std::size_t channelsCut = 0;           ///< channels closed by force at the timeout
+  std::size_t bytesCut = 0;              ///< what those had not yet written
+  std::size_t tasksRunAfterTimeout = 0;  ///< accepted tasks that ran although time was up
+  bool timedOut = false;                 ///< the timeout ended the quiet period
 
   ShutdownReport& operator+=(const ShutdownReport& other) noexcept;
 };
@@ -51,18 +51,6 @@ auto completing(Promise<R> done, F&& fn) {
 
 }  // namespace internal
 
-class EventExecutor;
-
-/// Gets a task that its executor cannot take; runs on the thread that called execute(). Whatever it
-/// does not move away is destroyed. Must be callable from several threads at once.
-using RejectionHandler = std::function<void(Task&& task, EventExecutor& executor)>;
-
-/// The default: throws RejectedExecution.
-MILLRACE_API RejectionHandler rejectByThrowing();
-/// Tries again up to `retries` times, `pause` apart, then throws RejectedExecution. On the executor's own
-/// thread it throws at once: waiting there would stop the very work that makes room.
-MILLRACE_API RejectionHandler rejectAfterBackOff(int retries, Duration pause);
-
 class MILLRACE_API EventExecutor : public Executor {
  public:
   /// The executor that does the work: a loop gives itself, a group the next of its loops.
@@ -79,11 +67,11 @@ class MILLRACE_API EventExecutor : public Executor {
   template <class F, class R = std::invoke_result_t<std::decay_t<F>&>>
   Future<R> submit(F&& fn);
 
-  /// Runs `task` once, `delay` from now; a negative delay is now. Throws std::invalid_argument for an
-  /// empty task, RejectedExecution once the executor is shut down.
+  /// Runs `task` once, `delay` from now; a negative delay is now. Throws std::invalid_argument for
+  /// an empty task, RejectedExecution once the executor is shut down.
   virtual ScheduledFuture schedule(Duration delay, Task task) = 0;
-  /// Runs `task` after `initial`, then every `period` counted from the planned moments: runs that are
-  /// late catch up. Stops when cancelled or when it throws. Throws std::invalid_argument for a
+  /// Runs `task` after `initial`, then every `period` counted from the planned moments: runs that
+  /// are late catch up. Stops when cancelled or when it throws. Throws std::invalid_argument for a
   /// negative `initial` or a `period` that is not positive.
   virtual ScheduledFuture scheduleAtFixedRate(Duration initial, Duration period, Task task) = 0;
   /// The same, but each run begins `delay` after the end of the one before.
@@ -96,8 +84,8 @@ class MILLRACE_API EventExecutor : public Executor {
   /// True once every task has run, every descriptor is closed and the thread's locals are gone.
   virtual bool isTerminated() const noexcept = 0;
   /// Ends it: runs what is queued, still takes tasks until none came for `quiet`, at most for
-  /// `timeout`. A second call can lengthen both, not shorten them. Gives terminationFuture(). Throws
-  /// std::invalid_argument for negative periods or a timeout below the quiet period.
+  /// `timeout`. A second call can lengthen both, not shorten them. Gives terminationFuture().
+  /// Throws std::invalid_argument for negative periods or a timeout below the quiet period.
   virtual Future<ShutdownReport> shutdownGracefully(
       Duration quiet = Duration::zero(), Duration timeout = std::chrono::seconds(15)) = 0;
   /// Completes when terminated, on the global executor. The same future every time.

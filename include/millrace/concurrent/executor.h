@@ -14,7 +14,8 @@ class MILLRACE_API Executor {
   /// goes to the rejection handler, which by default throws RejectedExecution; the task is then
   /// destroyed on the caller's thread, as if it had never been given.
   virtual void execute(Task task) = 0;
-  /// The same, but false instead of a rejection. Never calls the rejection handler.
+  /// The same, but false instead of a rejection, or if no thread can be made to run it. Never calls
+  /// the rejection handler.
   virtual bool tryExecute(Task task) = 0;
   /// True if the calling thread is running a task or callback of this executor right now.
   virtual bool inEventLoop() const noexcept { return false; }
@@ -33,8 +34,8 @@ class MILLRACE_API Executor {
 namespace internal {
 /// The executor whose task or callback this thread runs, or null. Set for the length of a turn.
 /// Initial-exec: one instruction instead of a call, also in the shared library.
-[[gnu::tls_model("initial-exec")]] MILLRACE_API extern constinit thread_local const Executor*
-    tlsCurrentExecutor;
+[[gnu::tls_model(
+    "initial-exec")]] MILLRACE_API extern constinit thread_local const Executor* tlsCurrentExecutor;
 }  // namespace internal
 
 /// Runs each task at once on the caller's thread; a task given while another one runs waits for its

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Promise<T> and Future<T>: a result that comes later, from another thread or another turn.
 //
-// Threads: every call from any thread. Callbacks run on the promise's executor, in order, once: directly
-// if the caller is there already, and on the global executor if the loop is gone.
-// Ownership: a Future is a copyable handle, a Promise the move-only other end. Both keep the executor
-// alive. A Promise that is dropped fails its Future with Errc::brokenPromise.
+// Threads: every call from any thread. Callbacks run on the promise's executor, in order, once:
+// directly if the caller is there already, and on the global executor if the loop is gone.
+// Ownership: a Future is a copyable handle, a Promise the move-only other end. Both keep the
+// executor alive. A Promise that is dropped fails its Future with Errc::brokenPromise.
 //
-//   int answer = loop.submit([] { return 42; }).get();      // another thread: waits, throws on failure
-//   loop.submit(work).addListener([](const Result<int>& r) { ... });   // anywhere
-//   auto f = loop.submit(work);  int x = co_await f;        // in a coroutine
-//   loop.submit(work).get();                                // BAD on the loop itself: BlockingOperation
+//   int answer = loop.submit([] { return 42; }).get();      // another thread: waits, throws on
+//   failure loop.submit(work).addListener([](const Result<int>& r) { ... });   // anywhere auto f =
+//   loop.submit(work);  int x = co_await f;        // in a coroutine loop.submit(work).get(); //
+//   BAD on the loop itself: BlockingOperation
 #pragma once
 
 #include <millrace/base/result.h>
@@ -125,16 +125,16 @@ class [[nodiscard]] Future {
   /// Calls `fn` when done: as `fn(const Result<T>&)`, `fn(const Future<T>&)` or `fn()`.
   template <class F>
   const Future& addListener(F&& fn) const {
-    state().addListener(
-        [state = state_.get(), alive = state_, call = std::decay_t<F>(std::forward<F>(fn))]() mutable {
-          if constexpr (std::is_invocable_v<std::decay_t<F>&, const Result<T>&>) {
-            call(std::as_const(state->result()));
-          } else if constexpr (std::is_invocable_v<std::decay_t<F>&, const Future<T>&>) {
-            call(Future(alive));
-          } else {
-            call();
-          }
-        });
+    state().addListener([state = state_.get(), alive = state_,
+                         call = std::decay_t<F>(std::forward<F>(fn))]() mutable {
+      if constexpr (std::is_invocable_v<std::decay_t<F>&, const Result<T>&>) {
+        call(std::as_const(state->result()));
+      } else if constexpr (std::is_invocable_v<std::decay_t<F>&, const Future<T>&>) {
+        call(Future(alive));
+      } else {
+        call();
+      }
+    });
     return *this;
   }
 
@@ -159,7 +159,8 @@ class [[nodiscard]] Future {
     Ref<State> state;
     bool await_ready() const noexcept { return state->isDone(); }
     void await_suspend(std::coroutine_handle<> waiting) const {
-      // Copied first: the coroutine, and this awaiter with it, may be gone when addListener returns.
+      // Copied first: the coroutine, and this awaiter with it, may be gone when addListener
+      // returns.
       Ref<State> alive = state;
       alive->addListener([waiting] { waiting.resume(); });
     }
@@ -182,7 +183,8 @@ class [[nodiscard]] Future {
   Ref<State> state_;
 };
 
-/// The end that completes. Move-only; an empty one (`Promise<T>()`) costs nothing and swallows results.
+/// The end that completes. Move-only; an empty one (`Promise<T>()`) costs nothing and swallows
+/// results.
 template <class T>
 class Promise {
  public:
@@ -211,19 +213,18 @@ class Promise {
 
   /// Completes it; false if it was done already, or there is nobody to tell. Any thread.
   template <class U = T>
-    requires(!std::is_void_v<T>)
-  bool trySuccess(U&& value) const {
+  requires(!std::is_void_v<T>) bool trySuccess(U&& value) const {
     return valid() && state_->complete(Result<T>(T(std::forward<U>(value))));
   }
-  bool trySuccess() const
-    requires std::is_void_v<T>
-  {
+  bool trySuccess() const requires std::is_void_v<T> {
     return valid() && state_->complete(Result<void>());
   }
   bool tryFailure(Error error) const {
     return valid() && state_->complete(Result<T>(std::move(error)));
   }
-  bool tryComplete(Result<T> result) const { return valid() && state_->complete(std::move(result)); }
+  bool tryComplete(Result<T> result) const {
+    return valid() && state_->complete(std::move(result));
+  }
 
   /// The same, but throws std::logic_error if it was done already.
   template <class... U>
@@ -234,8 +235,8 @@ class Promise {
     if (valid() && !tryFailure(std::move(error))) throwDone("setFailure");
   }
 
-  /// From now on cancel() fails. False if it was cancelled (or completed) before: then the work need
-  /// not be done.
+  /// From now on cancel() fails. False if it was cancelled (or completed) before: then the work
+  /// need not be done.
   bool setUncancellable() const noexcept { return valid() && state_->markUncancellable(); }
   /// True if the other side has cancelled.
   bool isCancelled() const noexcept { return valid() && future().isCancelled(); }

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // FutureState: what a Promise and its Futures share. Not for users; see future.h.
 //
-// One word holds the state bits and the stack of listeners, so completion and registration meet in a
-// single atomic and none of them can miss the other:
+// One word holds the state bits and the stack of listeners, so completion and registration meet in
+// a single atomic and none of them can miss the other:
 //
 //   word = listener* | claimed | done | uncancellable | waited | notifying
 //
 // - claimed: somebody has won the right to write the result; done: the result may be read.
 // - whoever pushes a listener and sees `done` starts the notification; whoever sets `done` and sees
-//   listeners does too. `notifying` lets one of them run at a time: it can only be taken off together
-//   with the observation that no listener is left, so none is forgotten and order is kept.
+//   listeners does too. `notifying` lets one of them run at a time: it can only be taken off
+//   together with the observation that no listener is left, so none is forgotten and order is kept.
 // - waited: a thread sleeps on `signal_`, the one who sets `done` wakes it.
 //
 // tests/interleave explores completion against listeners, cancel and waiting.

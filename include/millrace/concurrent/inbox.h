@@ -4,12 +4,15 @@
 //   producers  --push-->  [head]->c->b->a        loop takes all at once and reverses: a, b, c
 //                            ^ one compare-exchange each
 //
-// Why a stack taken whole: a node is complete when it becomes visible (queues that claim a place first
-// and publish later hide whatever comes behind an unfinished push), the consumer pays one exchange per
-// batch instead of one per task, and nothing is popped singly, so there is no ABA problem.
+// Why a stack taken whole: a node is complete when it becomes visible (queues that claim a place
+// first and publish later hide whatever comes behind an unfinished push), the consumer pays one
+// exchange per batch instead of one per task, and nothing is popped singly, so there is no ABA
+// problem.
 //
-// Nodes are recycled: the loop gives them back in batches to a second stack that producers take whole.
-// In the steady state a post allocates nothing.
+// Nodes lie side by side in slabs of one page that are used in order and recycled whole, through a
+// second stack. In the steady state a post allocates nothing, and both sides can fetch the next
+// nodes into their cache before they need them: a list whose nodes lie anywhere costs each side a
+// cache miss per task.
 #pragma once
 
 #include <millrace/base/atomic.h>
@@ -85,8 +88,28 @@ struct TaskChain {
 
 namespace internal {
 
-/// A pointer to a TaskNode and a count in one word. Nodes are aligned to 64 bytes and user addresses
-/// have at most 48 bits, so 22 bits are free; the count stops at its maximum instead of overflowing.
+/// Fetches the line of `node` for writing. Any address will do: nothing happens if it is no memory.
+inline void prefetchForWrite(const TaskNode* node) noexcept {
+#if defined(__x86_64__)
+  asm volatile("prefetchw %0" : : "m"(*reinterpret_cast<const char*>(node)));
+#else
+  __builtin_prefetch(node, 1);
+#endif
+}
+
+/// How many nodes ahead is early enough.
+inline constexpr std::ptrdiff_t kNodesAhead = 8;
+
+/// The node `distance` places further on, if the order of the slab holds; else some other address.
+inline const TaskNode* guess(const TaskNode* node, std::ptrdiff_t distance) noexcept {
+  return reinterpret_cast<const TaskNode*>(  // NOLINT: an address that is only prefetched
+      reinterpret_cast<std::uintptr_t>(node) +
+      static_cast<std::uintptr_t>(distance * static_cast<std::ptrdiff_t>(sizeof(TaskNode))));
+}
+
+/// A pointer to a TaskNode and a count in one word. Nodes are aligned to 64 bytes and user
+/// addresses have at most 48 bits, so 22 bits are free; the count stops at its maximum instead of
+/// overflowing.
 struct CountedHead {
   static constexpr std::uint64_t kLow = 63;
   static constexpr std::uint64_t kAddress = 0x0000'ffff'ffff'ffc0;
@@ -112,27 +135,47 @@ struct CountedHead {
 
 }  // namespace internal
 
-/// Where used nodes of one inbox wait for producers. Bounded; what is above the bound is freed.
+/// A page of nodes, used in the order of their addresses and reused as a whole. Nodes of one slab
+/// may go to several loops; each loop counts those it has run, and whoever completes the count owns
+/// the slab.
+struct alignas(4096) NodeSlab {
+#if defined(MILLRACE_EXPLORE)
+  static constexpr std::uint32_t kNodes = 3;  // the explorer's words are larger
+#else
+  static constexpr std::uint32_t kNodes = 63;
+#endif
+
+  static NodeSlab& of(const TaskNode* node) noexcept {
+    const auto address = reinterpret_cast<std::uintptr_t>(node) & ~(alignof(NodeSlab) - 1);
+    return *reinterpret_cast<NodeSlab*>(address);  // NOLINT: slabs are aligned to their size
+  }
+  /// `count` more of its nodes are not needed any more; true if those were the last.
+  bool finish(std::uint32_t count) noexcept {
+    return finished.fetch_add(count, std::memory_order_acq_rel) + count == kNodes;
+  }
+
+  Atomic<std::uint32_t> finished{0};
+  Plain<NodeSlab*> next{nullptr};
+  TaskNode nodes[kNodes];
+};
+
+static_assert(sizeof(NodeSlab) == 4096);
+
+/// Where the used slabs of one inbox wait for producers: a stack, pushed to and taken whole.
 class NodePool {
  public:
-  /// 1 MiB: twice the largest backlog that our benchmarks keep in flight.
-  static constexpr std::uint64_t kMaxNodes = 16384;
+  /// 1 MiB: twice the largest backlog that our benchmarks keep in flight. What is above is freed.
+  static constexpr std::uint64_t kMaxSlabs = 256;
 
   NodePool() noexcept = default;
   NodePool(const NodePool&) = delete;
   NodePool& operator=(const NodePool&) = delete;
   MILLRACE_API ~NodePool();
 
-  /// Gives back `count` nodes with empty tasks. Any thread.
-  MILLRACE_API void give(TaskChain chain, std::uint64_t count) noexcept;
-  /// All that is there, oldest first; null if nothing is. Any thread.
-  TaskNode* takeAll() noexcept {
-    if (internal::CountedHead::node(head_.load(std::memory_order_relaxed)) == nullptr) {
-      return nullptr;
-    }
-    return internal::CountedHead::node(head_.exchange(0, std::memory_order_acquire));
-  }
-  static void freeChain(TaskNode* first) noexcept;
+  /// Gives back a slab whose nodes are all finished. Any thread.
+  MILLRACE_API void give(NodeSlab& slab) noexcept;
+  /// All that is there; null if nothing is. Any thread.
+  MILLRACE_API NodeSlab* takeAll() noexcept;
 
  private:
   Atomic<std::uint64_t> head_{0};
@@ -141,9 +184,6 @@ class NodePool {
 /// The nodes that one thread has at hand. One per thread: `NodeCache::ofThread()`.
 class NodeCache {
  public:
-  /// Used nodes that a loop keeps for its own posts before it gives them back.
-  static constexpr std::uint32_t kKept = 64;
-
   constexpr NodeCache() noexcept = default;
   NodeCache(const NodeCache&) = delete;
   NodeCache& operator=(const NodeCache&) = delete;
@@ -152,49 +192,55 @@ class NodeCache {
   /// The calling thread's cache; emptied when the thread ends.
   static NodeCache& ofThread() noexcept { return tls_; }
 
-  /// A node with an empty task, from the cache, else from `pool`, else new.
+  /// A node with an empty task: the next one of the slab at hand, of a used one from `pool`, or
+  /// new.
   TaskNode* get(NodePool& pool) {
-    TaskNode* node = free_;
-    if (__builtin_expect(node == nullptr, 0)) return refill(pool);
-    free_ = node->next();
-    if (kept_ != 0) --kept_;
-    return node;
+    if (__builtin_expect(next_ == end_, 0)) refill(pool);
+    internal::prefetchForWrite(internal::guess(next_, internal::kNodesAhead));
+    return next_++;
   }
-  /// Puts back a node that get() gave and that was not used.
-  void unget(TaskNode* node) noexcept {
-    if (life_ == Life::ended) {
-      delete node;
-      return;
-    }
-    node->set(free_, TaskNode::user);
-    free_ = node;
-  }
-  /// Keeps `node` if there is room; false if not.
-  bool keep(TaskNode* node) noexcept {
-    if (kept_ >= kKept) return false;
-    ++kept_;
-    node->set(free_, TaskNode::user);
-    free_ = node;
-    return true;
-  }
-  /// Frees everything.
+  /// Puts back a node that get() gave to this thread and that was not used. Other nodes may have
+  /// been given meanwhile: destroying a refused task runs user code, which may post.
+  MILLRACE_API void unget(TaskNode* node) noexcept;
+  /// Lets go of everything.
   MILLRACE_API void clear() noexcept;
 
  private:
-  MILLRACE_API TaskNode* refill(NodePool& pool);
-
-  /// Whether the thread's end will clear(): a thread that only consumes has not asked for that, and
-  /// a thread that has cleared already would leak what it keeps.
-  enum class Life : std::uint8_t { unknown, registered, ended };
   friend struct ClearAtThreadEnd;
+  MILLRACE_API void refill(NodePool& pool);
 
-  TaskNode* free_ = nullptr;
-  // A lower bound of what is in free_, enough to bound keep(); no room unless registered.
-  std::uint32_t kept_ = kKept;
-  Life life_ = Life::unknown;
+  TaskNode* next_ = nullptr;
+  TaskNode* end_ = nullptr;
+  NodeSlab* spare_ = nullptr;
+  bool registered_ = false;  // the thread's end will clear()
+  bool ended_ = false;       // it has; thread-locals that go later still get nodes, one by one
 
   // Initial-exec: one instruction instead of a call, also in the shared library.
   [[gnu::tls_model("initial-exec")]] MILLRACE_API static constinit thread_local NodeCache tls_;
+};
+
+/// Counts the nodes that a loop has run, slab by slab. Loop thread.
+class NodeReturn {
+ public:
+  /// `node` has run and its task is empty.
+  void add(TaskNode* node, NodePool& pool) noexcept {
+    NodeSlab* slab = &NodeSlab::of(node);
+    if (__builtin_expect(slab != slab_, 0)) {
+      flush(pool);
+      slab_ = slab;
+    }
+    ++count_;
+  }
+  /// Tells the slab what was counted.
+  void flush(NodePool& pool) noexcept {
+    if (count_ != 0 && slab_->finish(count_)) pool.give(*slab_);
+    count_ = 0;
+    slab_ = nullptr;
+  }
+
+ private:
+  NodeSlab* slab_ = nullptr;
+  std::uint32_t count_ = 0;
 };
 
 /// The stack itself, with its node pool.
@@ -273,6 +319,7 @@ inline TaskChain Inbox::reversed(std::uint64_t word) noexcept {
   TaskChain chain;
   chain.last = node;
   while (node != nullptr) {
+    internal::prefetchForWrite(internal::guess(node, -internal::kNodesAhead));
     TaskNode* older = node->next();
     node->setNext(chain.first);
     chain.first = node;

@@ -4,10 +4,10 @@
 //   ThreadPool pool(ThreadPoolOptions().threads(4).name("files"));
 //   pool.submit([path] { return readWhole(path); }, loop).addListener([](const auto& r) { ... });
 //
-// Threads: every call from any thread. Tasks begin in the order they were given and run side by side,
-// so they end in any order.
-// Ownership: the pool owns its threads; its destructor shuts it down gracefully. Promises made on the
-// pool itself must be gone before it (checked); those of submit() need not be.
+// Threads: every call from any thread. Tasks begin in the order they were given and run side by
+// side, so they end in any order. Ownership: the pool owns its threads; its destructor shuts it
+// down gracefully. Promises made on the pool itself must be gone before it (checked); those of
+// submit() need not be.
 #pragma once
 
 #include <millrace/base/clock.h>
@@ -50,8 +50,8 @@ class MILLRACE_API ThreadPoolOptions {
 
 class MILLRACE_API ThreadPool final : public Executor {
  public:
-  /// A pool of up to `threads` threads. Makes none yet: they start one by one, when there is work and
-  /// no idle thread.
+  /// A pool of up to `threads` threads. Makes none yet: they start one by one, when there is work
+  /// and no idle thread.
   explicit ThreadPool(int threads = 0);
   explicit ThreadPool(const ThreadPoolOptions& options);
   ThreadPool(const ThreadPool&) = delete;
@@ -63,15 +63,15 @@ class MILLRACE_API ThreadPool final : public Executor {
 
   /// Runs `task` on a thread of the pool. Throws std::invalid_argument for an empty task,
   /// RejectedExecution if the queue is full or the pool is shut down, Exception if the pool has no
-  /// thread and none can be made. The task was not accepted then. A failure to make a further thread
-  /// is logged and survived. What a task throws is logged.
+  /// thread and none can be made. The task was not accepted then. A failure to make a further
+  /// thread is logged and survived. What a task throws is logged.
   void execute(Task task) override;
   /// The same, but false where execute() throws for another reason than an empty task.
   bool tryExecute(Task task) override;
 
   /// Runs `fn` and gives its result, or what it throws, to the future, whose callbacks run on
-  /// `notifyOn`: by default on the thread of the pool that ran it, or on the one that adds them later.
-  /// Throws as execute() does. A future cancelled before its turn keeps `fn` from running.
+  /// `notifyOn`: by default on the thread of the pool that ran it, or on the one that adds them
+  /// later. Throws as execute() does. A future cancelled before its turn keeps `fn` from running.
   template <class F, class R = std::invoke_result_t<std::decay_t<F>&>>
   Future<R> submit(F&& fn, Executor& notifyOn = immediateExecutor()) {
     Promise<R> promise(notifyOn);
@@ -83,11 +83,11 @@ class MILLRACE_API ThreadPool final : public Executor {
   /// True on the pool's threads.
   bool inEventLoop() const noexcept override;
 
-  /// Ends it: runs what is queued, still takes tasks until all have run and none came for `quiet`, at
-  /// most for `timeout`; then rejects new ones, runs those it has and joins its threads. A pool
-  /// without threads and with no quiet period ends on the caller's thread. A second call can lengthen
-  /// both periods, not shorten them. Gives terminationFuture(). Throws std::invalid_argument for
-  /// negative periods or a timeout below the quiet period.
+  /// Ends it: runs what is queued, still takes tasks until all have run and none came for `quiet`,
+  /// at most for `timeout`; then rejects new ones, runs those it has and joins its threads. A pool
+  /// without threads and with no quiet period ends on the caller's thread. A second call can
+  /// lengthen both periods, not shorten them. Gives terminationFuture(). Throws
+  /// std::invalid_argument for negative periods or a timeout below the quiet period.
   Future<ShutdownReport> shutdownGracefully(Duration quiet = Duration::zero(),
                                             Duration timeout = std::chrono::seconds(15));
   /// True from shutdownGracefully() on. Tasks are still taken.
@@ -103,6 +103,8 @@ class MILLRACE_API ThreadPool final : public Executor {
 
   /// Threads that it has at the moment.
   int threads() const noexcept;
+  /// Those of them that run a task.
+  int busyThreads() const noexcept;
   /// Tasks that wait for a thread at the moment.
   std::size_t pendingTasks() const noexcept;
   /// The most tasks that may wait.

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// WakeupWord: decides who must wake a sleeping loop, so that nothing is lost and nobody wakes twice.
+// WakeupWord: decides who must wake a sleeping loop, so that nothing is lost and nobody wakes
+// twice.
 //
 // One word holds AWAKE or the deadline until which the loop sleeps. The argument that no wakeup is
-// lost stands in docs/design/wakeup.md; tests/interleave explores this very source. The points P2, L1,
-// L2 and L3 are named there. No order here may be weakened.
+// lost stands in docs/design/wakeup.md; tests/interleave explores this very source. The points P2,
+// L1, L2 and L3 are named there. No order here may be weakened.
 #pragma once
 
 #include <millrace/base/atomic.h>
@@ -36,9 +37,9 @@ class WakeupWord {
   /// that was paid for. `wait(bool pending)` must not block when pending is true. Loop thread.
   template <class Wait>
   void sleep(const Inbox& inbox, std::int64_t until, Wait&& wait) {
-    word_.exchange(until, std::memory_order_seq_cst);       // L1
-    const bool pending = !inbox.isEmpty();                  // L2
-    struct Awake {                                          // L3, also if wait throws
+    word_.exchange(until, std::memory_order_seq_cst);  // L1
+    const bool pending = !inbox.isEmpty();             // L2
+    struct Awake {                                     // L3, also if wait throws
       WakeupWord& self;
       ~Awake() {
         if (self.word_.exchange(kAwake, std::memory_order_seq_cst) == kAwake) ++self.paid_;

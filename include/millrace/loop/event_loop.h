@@ -1,18 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // EventLoop: one thread that runs tasks, timers and I/O callbacks, one after the other.
 //
-// Threads: any thread may call anything here except where a line says "loop thread". Callbacks run on the
-// loop's thread, never two at a time.
-// Ownership: a group owns its loops; handles (Ref<EventLoop>), watches and promises keep the object alive,
-// but not running. The thread starts with the first task and ends with shutdownGracefully().
+// Threads: any thread may call anything here except where a line says "loop thread". Callbacks run
+// on the loop's thread, never two at a time. Ownership: a group owns its loops; handles
+// (Ref<EventLoop>), watches and promises keep the object alive, but not running. The thread starts
+// with the first task and ends with shutdownGracefully().
 #pragma once
 
 #include <millrace/base/export.h>
 #include <millrace/base/ref.h>
 #include <millrace/concurrent/event_executor.h>
-#include <millrace/loop/io_handler.h>
-#include <millrace/loop/loop_options.h>
-#include <millrace/loop/metrics.h>
 #include <millrace/loop/watch.h>
 
 #include <cstddef>
@@ -24,6 +21,9 @@
 namespace millrace {
 
 class EventLoopGroup;
+class LoopOptions;
+struct IoType;
+struct LoopMetrics;
 
 /// A task that runs at the end of a turn; see EventLoop::executeAfterEventLoopIteration.
 class TailTask {
@@ -37,14 +37,24 @@ class TailTask {
   std::shared_ptr<State> state_;  // shared by this handle and the queued task
 };
 
+/// One thread, one queue, one selector; see the top of this file and docs/guide/loops.md.
 class MILLRACE_API EventLoop final : public EventExecutor, public RefCounted<EventLoop> {
  public:
   /// Where a loop is in its life. Suspension is reserved for later.
-  enum class State { notStarted, started, suspending, suspended, shuttingDown, shutdown, terminated };
+  enum class State {
+    notStarted,
+    started,
+    suspending,
+    suspended,
+    shuttingDown,
+    shutdown,
+    terminated
+  };
 
-  /// A loop without a thread: whoever calls run() or runNow() drives it. The first thread that does so
-  /// is its owner. Throws Exception if the engine cannot be made.
-  static Ref<EventLoop> handDriven(const LoopOptions& options = {});
+  /// A loop without a thread: whoever calls run() or runNow() drives it. The first thread that does
+  /// so is its owner. Throws Exception if the engine cannot be made.
+  static Ref<EventLoop> handDriven(const LoopOptions& options);
+  static Ref<EventLoop> handDriven();
 
   /// The loop whose turn the calling thread is in, or null.
   static EventLoop* current() noexcept;
@@ -66,14 +76,15 @@ class MILLRACE_API EventLoop final : public EventExecutor, public RefCounted<Eve
   std::size_t load() const noexcept override;
 
   // --- descriptors and signals ---
-  /// Calls `callback` whenever `fd` is ready for one of `events` (sys/events.h). The descriptor stays
-  /// yours and must stay open until the watch ends. Throws std::invalid_argument if `fd` is not open,
-  /// the callback is empty or there is nothing to wait for; the future fails if the engine refuses. On
-  /// the loop thread the future is done at once.
+  /// Calls `callback` whenever `fd` is ready for one of `events` (sys/events.h). The descriptor
+  /// stays yours and must stay open until the watch ends. Throws std::invalid_argument if `fd` is
+  /// not open, the callback is empty or there is nothing to wait for; the future fails if the
+  /// engine refuses. On the loop thread the future is done at once.
   Future<Watch> watch(int fd, std::uint32_t events, WatchCallback callback,
                       Trigger trigger = Trigger::level, WatchEnd onEnd = {});
-  /// Calls `callback` when the process gets `signal`. Blocks the signal for the calling thread and those
-  /// it makes from now on: call it early in main(). Throws std::invalid_argument for a bad number.
+  /// Calls `callback` when the process gets `signal`. Blocks the signal for the calling thread and
+  /// those it makes from now on: call it early in main(). Throws std::invalid_argument for a bad
+  /// number.
   Future<Watch> onSignal(int signal, std::function<void(int)> callback);
 
   // --- whose thread ---
@@ -86,26 +97,30 @@ class MILLRACE_API EventLoop final : public EventExecutor, public RefCounted<Eve
   const std::string& name() const noexcept;
   /// The kernel's number of the thread that drives it; 0 before the start and after the end.
   std::int64_t threadId() const noexcept;
+  /// Where it gets its time from.
   Clock& clock() const noexcept;
 
   // --- driving by hand ---
-  /// One turn that waits for work until `until` at the most. Returns how many tasks and events it ran.
-  /// Throws std::logic_error on a second thread or on a loop that has its own thread.
+  /// One turn that waits for work until `until` at the most. Returns how many tasks and events it
+  /// ran. Throws std::logic_error on a second thread or on a loop that has its own thread.
   std::size_t run(Deadline until);
   /// One turn that does not wait.
   std::size_t runNow() { return run(Deadline::past()); }
 
   // --- settings ---
+  /// The share of a turn's time for I/O, in percent; see LoopOptions::ioRatio.
   int ioRatio() const noexcept;
   /// Throws std::invalid_argument outside of 1 to 100.
   void setIoRatio(int percent);
+  /// The engine it runs on, such as io::epollType.
   const IoType& ioType() const noexcept;
   /// Makes the engine's selector anew; everything registered moves over.
   void rebuildSelector();
 
   // --- the end ---
+  /// Where it is in its life; only moves forward.
   State state() const noexcept;
-  bool isShuttingDown() const noexcept override { return state() >= State::shuttingDown; }
+  bool isShuttingDown() const noexcept override;
   bool isShutdown() const noexcept override { return state() >= State::shutdown; }
   bool isTerminated() const noexcept override { return state() == State::terminated; }
   Future<ShutdownReport> shutdownGracefully(Duration quiet = Duration::zero(),
@@ -116,12 +131,15 @@ class MILLRACE_API EventLoop final : public EventExecutor, public RefCounted<Eve
   /// Runs at the very end, after the last task; in the order of addition, each once, even if one
   /// throws. Gives a number for removeShutdownHook, 0 if it is too late.
   std::uint64_t addShutdownHook(Task hook);
+  /// True if the hook had not run yet and now never will.
   bool removeShutdownHook(std::uint64_t id);
 
   // --- looking at it ---
+  /// What it has done so far. Stops nobody.
   LoopMetrics metrics() const;
-  /// State, figures, timers and watches in words. Asks the loop, for 100 ms at the most; a loop that
-  /// does not answer is described from outside, with what it has been running and for how long.
+  /// State, figures, timers and watches in words. Asks the loop, for 100 ms at the most; a loop
+  /// that does not answer is described from outside, with what it has been running and for how
+  /// long.
   std::string dump() const;
 
   void retain() const noexcept override { ref(); }
@@ -134,7 +152,7 @@ class MILLRACE_API EventLoop final : public EventExecutor, public RefCounted<Eve
   friend class Watchdog;
   struct Parts;
 
-  EventLoop(const LoopOptions::Values& options, std::string name, int index, bool handDriven);
+  EventLoop(const LoopOptions& options, std::string name, int index, bool handDriven);
   ~EventLoop() override;
 
   std::unique_ptr<Parts> parts_;

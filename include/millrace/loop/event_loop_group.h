@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // EventLoopGroup: several loops behind one executor. It does no work itself, it picks a loop.
 //
-// Threads: every call from any thread; the destructor too. No thread starts before there is work for it.
-// Ownership: the group owns its loops. Its destructor shuts them down gracefully and waits, unless the
-// calling thread is inside a loop's turn, in a forked child, or the program is exiting.
+// Threads: every call from any thread; the destructor too. No thread starts before there is work
+// for it. Ownership: the group owns its loops. Its destructor shuts them down gracefully and waits,
+// unless the calling thread is inside a loop's turn, in a forked child, or the program is exiting.
 #pragma once
 
 #include <millrace/base/export.h>
 #include <millrace/concurrent/event_executor.h>
 #include <millrace/loop/event_loop.h>
-#include <millrace/loop/io_handler.h>
-#include <millrace/loop/loop_options.h>
 
 #include <cstddef>
 #include <iterator>
@@ -20,13 +18,19 @@
 
 namespace millrace {
 
+struct IoFactory;
+
+/// Several loops of one kind; see the top of this file and docs/guide/loops.md.
 class MILLRACE_API EventLoopGroup final : public EventExecutor {
  public:
-  /// `loops` of them (0: the default number) on the given engine. Throws std::invalid_argument for a
-  /// negative number, Exception if a loop cannot be made; those made before are ended first.
+  /// `loops` of them (0: the default number) on the given engine. Throws std::invalid_argument for
+  /// a negative number, Exception if a loop cannot be made; those made before are ended first.
   explicit EventLoopGroup(int loops = 0);
   EventLoopGroup(int loops, IoFactory io);
+  /// As the options say. Throws the same.
   explicit EventLoopGroup(const LoopOptions& options);
+  /// Shuts down gracefully and waits for the timeout and one second more; then it describes the
+  /// loops that are stuck in the log and lets them go.
   ~EventLoopGroup() override;
 
   /// The next loop, by the chooser: round robin unless the options say otherwise.
@@ -77,6 +81,7 @@ class MILLRACE_API EventLoopGroup final : public EventExecutor {
   };
   Iterator begin() const noexcept;
   Iterator end() const noexcept;
+  /// How many loops it has.
   std::size_t size() const noexcept;
 
   bool isShuttingDown() const noexcept override;

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// IoHandler: the seam between an event loop and the way it waits. One engine implements it per kind.
+// IoHandler: the seam between an event loop and the way it waits. One engine implements it per
+// kind.
 //
-// An engine knows descriptors and operations, no channel, no buffer, no policy. Loop thread only, except
-// where a line says "any thread". docs/design/loop-turn.md shows when each call comes.
+// An engine knows descriptors and operations, no channel, no buffer, no policy. Loop thread only,
+// except where a line says "any thread". docs/design/loop-turn.md shows when each call comes.
 #pragma once
 
 #include <millrace/base/clock.h>
 #include <millrace/base/export.h>
 #include <millrace/base/result.h>
+#include <millrace/loop/watch.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -31,7 +33,9 @@ enum class CloseMode { linger, force };
 /// What an engine may ask of the loop that drives it.
 class IoLoop {
  public:
+  /// The loop's name, for messages.
   virtual std::string_view name() const noexcept = 0;
+  /// The loop's clock, which need not be real.
   virtual const Clock& clock() const noexcept = 0;
   /// Before each callback of a user, for the watchdog.
   virtual void callbackBegins(const std::type_info& what) noexcept = 0;
@@ -41,14 +45,6 @@ class IoLoop {
  protected:
   ~IoLoop() = default;
 };
-
-/// When a watched descriptor reports: as long as it is ready, or when it becomes so.
-enum class Trigger { level, edge };
-
-/// Told what a watched descriptor is ready for (bits of sys/events.h). Loop thread.
-using WatchCallback = std::function<void(int fd, std::uint32_t ready)>;
-/// Told once when a watch ends by itself: the loop shuts down, the callback threw, the kernel refused.
-using WatchEnd = std::function<void(const Error& why)>;
 
 /// What to watch, and how.
 struct WatchRequest {
@@ -66,7 +62,8 @@ class FdWatch {
   virtual Result<std::uint64_t> watch(WatchRequest request) = 0;
   /// Changes what it waits for. False if the watch has ended.
   virtual Result<bool> modify(std::uint64_t id, std::uint32_t events) = 0;
-  /// Ends it: no callback comes after this, not even for events found already. False if it had ended.
+  /// Ends it: no callback comes after this, not even for events found already. False if it had
+  /// ended.
   virtual bool unwatch(std::uint64_t id) noexcept = 0;
   /// One line per watch, for dump().
   virtual void describe(std::vector<std::string>& lines) const = 0;
@@ -77,10 +74,11 @@ class FdWatch {
 
 /// What one wait() found.
 struct WaitOutcome {
-  int events = 0;       ///< waiting to be dispatched
-  bool woken = false;   ///< a wakeup arrived
+  int events = 0;      ///< waiting to be dispatched
+  bool woken = false;  ///< a wakeup arrived
 };
 
+/// One per loop, made by an IoFactory and owned by the loop; see the top of this file.
 class MILLRACE_API IoHandler {
  public:
   IoHandler() noexcept = default;
@@ -94,15 +92,15 @@ class MILLRACE_API IoHandler {
   virtual Result<void> attach(IoLoop& loop) = 0;
   /// That thread leaves; nothing is in flight when it returns.
   virtual void detach() noexcept = 0;
-  /// Submits what is queued and waits for an event, a wakeup or `until`, a moment of the real clock;
-  /// Deadline::past() only looks. Signals do not end a wait.
+  /// Submits what is queued and waits for an event, a wakeup or `until`, a moment of the real
+  /// clock; Deadline::past() only looks. Signals do not end a wait.
   virtual Result<WaitOutcome> wait(Deadline until) = 0;
   /// Runs the callbacks of the events found; returns how many there were.
   virtual int dispatch() = 0;
   /// Ends the current wait, or the next one. Any thread, from construction until awaitWakeups.
   virtual void wakeup() noexcept = 0;
-  /// Waits until `paid` wakeups have arrived since construction: no call of wakeup() is under way any
-  /// more. Then closes the engine's descriptors; only type() and registrations() may follow.
+  /// Waits until `paid` wakeups have arrived since construction: no call of wakeup() is under way
+  /// any more. Then closes the engine's descriptors; only type() and registrations() may follow.
   virtual void awaitWakeups(std::uint64_t paid) noexcept = 0;
   /// Any thread.
   virtual std::size_t registrations() const noexcept = 0;

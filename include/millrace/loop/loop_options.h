@@ -7,7 +7,8 @@
 #include <millrace/base/clock.h>
 #include <millrace/base/export.h>
 #include <millrace/concurrent/chooser.h>
-#include <millrace/concurrent/event_executor.h>
+#include <millrace/concurrent/executor.h>
+#include <millrace/concurrent/rejection.h>
 #include <millrace/loop/io_handler.h>
 #include <millrace/loop/select_strategy.h>
 
@@ -21,6 +22,7 @@ namespace millrace {
 /// Runs a loop's body, from its start to its end, on a thread of its own. Throws if it cannot.
 using LoopThreadFactory = std::function<void(const std::string& name, Task body)>;
 
+/// A value; groups and loops copy what they need.
 class MILLRACE_API LoopOptions {
  public:
   LoopOptions();
@@ -37,14 +39,21 @@ class MILLRACE_API LoopOptions {
   LoopOptions& ioRatio(int percent);
   /// The most user tasks that may wait in a loop; default without limit, never below 16.
   LoopOptions& maxPendingTasks(std::size_t count);
+  /// What happens to tasks that a loop cannot take; default rejectByThrowing(). Throws
+  /// std::invalid_argument for an empty handler.
   LoopOptions& rejection(RejectionHandler handler);
+  /// Makes the strategy of each loop; default: block if there are no tasks. Throws
+  /// std::invalid_argument for an empty factory.
   LoopOptions& strategy(SelectStrategyFactory factory);
+  /// Which loop a group takes next; default roundRobin(). Throws std::invalid_argument for an empty
+  /// factory.
   LoopOptions& chooser(ChooserFactory factory);
   /// Where the loops get their time from; must outlive them.
   LoopOptions& clock(Clock& value);
   /// Runs each loop as one long task of `value`, which must outlive the loops and have a thread for
   /// each. Instead of threads of their own.
   LoopOptions& executor(Executor& value);
+  /// Makes the threads of the loops. Throws std::invalid_argument for an empty factory.
   LoopOptions& threadFactory(LoopThreadFactory factory);
   /// Binds loop i to processor cpus[i % size]. A processor that does not exist is logged, no more.
   LoopOptions& pinTo(std::vector<int> cpus);
@@ -59,10 +68,13 @@ class MILLRACE_API LoopOptions {
   LoopOptions& rebuildThreshold(int count);
   /// How long a loop pauses after its engine failed, so that it does not spin; default 1 s.
   LoopOptions& errorPause(Duration duration);
-  /// Reports tasks and callbacks that hold a loop longer than this, with the name of the function;
-  /// 0, the default: no watchdog.
+  /// Reports tasks and callbacks that hold a loop of a group longer than this, with the name of the
+  /// function; 0, the default: no watchdog. It sends the blocked thread a real-time signal: a
+  /// system call that is never restarted (poll, nanosleep) then fails there with EINTR, once per
+  /// stall.
   LoopOptions& watchdog(Duration threshold);
 
+  /// What was set, for those who make loops.
   struct Values {
     int loops = 0;
     std::string name;

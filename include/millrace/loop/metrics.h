@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // LoopMetrics: what a loop has done so far. Always on; reading stops nobody.
 //
-// Each figure has one writer, the loop, and is read from any thread with relaxed loads: a snapshot is a
-// set of recent values, not one instant.
+// Each figure has one writer, the loop, and is read from any thread with relaxed loads: a snapshot
+// is a set of recent values, not one instant.
 #pragma once
 
 #include <millrace/base/export.h>
@@ -24,8 +24,10 @@ struct HistogramSnapshot {
 
   /// The upper bound of the bucket in which the `fraction` (0 to 1) of values lies; 0 if empty.
   MILLRACE_API std::uint64_t percentile(double fraction) const noexcept;
+  /// Adds the counts of another one, as if both were one histogram.
   MILLRACE_API HistogramSnapshot& operator+=(const HistogramSnapshot& other) noexcept;
 
+  /// Where `value` is counted.
   static constexpr std::size_t bucketOf(std::uint64_t value) noexcept {
     if (value < 4) return static_cast<std::size_t>(value);
     const int exponent = static_cast<int>(std::bit_width(value)) - 1;
@@ -39,24 +41,25 @@ struct HistogramSnapshot {
 
 /// A snapshot of one loop, or the sum of several. Times in nanoseconds.
 struct LoopMetrics {
-  std::uint64_t turns = 0;            ///< rounds of the loop
-  std::uint64_t tasks = 0;            ///< tasks run, timers and tail tasks included
-  std::uint64_t timers = 0;           ///< scheduled tasks run
-  std::uint64_t lateTimers = 0;       ///< of these more than 1 ms late
-  std::uint64_t ioEvents = 0;         ///< events dispatched
-  std::uint64_t sleeps = 0;           ///< times the loop blocked
-  std::uint64_t wakeups = 0;          ///< sleeps ended by a post that made a system call
-  std::uint64_t prematureReturns = 0; ///< sleeps that ended early for no reason
-  std::uint64_t rebuilds = 0;         ///< selectors made anew
-  std::uint64_t failures = 0;         ///< tasks and callbacks that threw, and failed turns
-  std::uint64_t stalls = 0;           ///< reports of the watchdog
-  std::uint64_t busyNanos = 0;        ///< time spent in I/O and tasks
-  std::uint64_t pendingTasks = 0;     ///< tasks waiting right now
-  std::uint64_t registrations = 0;    ///< descriptors and channels right now
-  HistogramSnapshot turnTime;         ///< from the end of the wait to the end of the turn
-  HistogramSnapshot taskDelay;        ///< from post to run, sampled
-  HistogramSnapshot timerLateness;    ///< from the deadline to the run
+  std::uint64_t turns = 0;             ///< rounds of the loop
+  std::uint64_t tasks = 0;             ///< tasks run, timers and tail tasks included
+  std::uint64_t timers = 0;            ///< scheduled tasks run
+  std::uint64_t lateTimers = 0;        ///< of these more than 1 ms late
+  std::uint64_t ioEvents = 0;          ///< events dispatched
+  std::uint64_t sleeps = 0;            ///< times the loop blocked
+  std::uint64_t wakeups = 0;           ///< sleeps ended by a post that made a system call
+  std::uint64_t prematureReturns = 0;  ///< sleeps that ended early for no reason
+  std::uint64_t rebuilds = 0;          ///< selectors made anew
+  std::uint64_t failures = 0;          ///< tasks and callbacks that threw, and failed turns
+  std::uint64_t stalls = 0;            ///< reports of the watchdog
+  std::uint64_t busyNanos = 0;         ///< time spent in I/O and tasks
+  std::uint64_t pendingTasks = 0;      ///< tasks waiting right now
+  std::uint64_t registrations = 0;     ///< descriptors and channels right now
+  HistogramSnapshot turnTime;          ///< from the end of the wait to the end of the turn
+  HistogramSnapshot taskDelay;         ///< from post to run, sampled
+  HistogramSnapshot timerLateness;     ///< from the deadline to the run
 
+  /// Adds the figures of another loop.
   MILLRACE_API LoopMetrics& operator+=(const LoopMetrics& other) noexcept;
 };
 

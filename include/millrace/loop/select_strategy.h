@@ -20,6 +20,7 @@ class SelectStrategy {
   virtual int decide(const std::function<int()>& selectNow, bool hasTasks) = 0;
 };
 
+/// Makes the strategy of one loop; called once for each.
 using SelectStrategyFactory = std::function<std::unique_ptr<SelectStrategy>()>;
 
 /// Tasks pending: look; none: block. What a loop does when no factory is given.

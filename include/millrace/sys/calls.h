@@ -53,6 +53,8 @@ struct Calls {
   int (*pthread_create)(pthread_t* out, const pthread_attr_t* attributes, void* (*entry)(void*),
                         void* argument);
   int (*pthread_sigmask)(int how, const sigset_t* set, sigset_t* old);
+  int (*sigaction)(int signal, const struct sigaction* action, struct sigaction* old);
+  int (*tgkill)(int process, int thread, int signal);
   int (*prctl)(int operation, unsigned long argument);
   int (*setpriority)(int which, unsigned who, int nice);
   int (*sched_setaffinity)(int thread, std::size_t size, const void* mask);

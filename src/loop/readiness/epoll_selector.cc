@@ -13,13 +13,14 @@ namespace {
 class EpollSelector final : public Selector {
  public:
   EpollSelector(Fd epoll, int initialEvents, bool grows)
-      : epoll_(std::move(epoll)), initial_(static_cast<std::size_t>(initialEvents)), grows_(grows) {}
+      : epoll_(std::move(epoll)),
+        initial_(static_cast<std::size_t>(initialEvents)),
+        grows_(grows) {}
 
   Result<void> add(int fd, std::uint32_t events, Trigger trigger, std::uint64_t data) override {
     return epollAdd(epoll_.get(), fd, bits(events, trigger), data);
   }
-  Result<void> modify(int fd, std::uint32_t events, Trigger trigger,
-                      std::uint64_t data) override {
+  Result<void> modify(int fd, std::uint32_t events, Trigger trigger, std::uint64_t data) override {
     return epollModify(epoll_.get(), fd, bits(events, trigger), data);
   }
   Result<void> remove(int fd) noexcept override { return epollRemove(epoll_.get(), fd); }

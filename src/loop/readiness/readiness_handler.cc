@@ -44,8 +44,8 @@ std::string bitsToText(std::uint32_t events) {
 }
 
 Result<void> addWakeup(Selector& selector, const Fd& wakeupFd) {
-  return selector.add(wakeupFd.get(), kReadable,
-                      selector.isEdge() ? Trigger::edge : Trigger::level, kWakeupId);
+  return selector.add(wakeupFd.get(), kReadable, selector.isEdge() ? Trigger::edge : Trigger::level,
+                      kWakeupId);
 }
 
 }  // namespace
@@ -57,8 +57,8 @@ Result<std::unique_ptr<IoHandler>> ReadinessHandler::make(const IoType& type,
   Result<Fd> wakeupFd = eventFd();
   if (!wakeupFd) return wakeupFd.error();
   if (Result<void> added = addWakeup(**selector, *wakeupFd); !added) return added.error();
-  return std::unique_ptr<IoHandler>(new ReadinessHandler(
-      type, std::move(open), std::move(*selector), std::move(*wakeupFd)));
+  return std::unique_ptr<IoHandler>(
+      new ReadinessHandler(type, std::move(open), std::move(*selector), std::move(*wakeupFd)));
 }
 
 ReadinessHandler::ReadinessHandler(const IoType& type, SelectorFactory open,
@@ -205,8 +205,7 @@ Result<std::uint64_t> ReadinessHandler::watch(WatchRequest request) {
     freeSlots_.push_back(slot);
     return added.error();
   }
-  slots_[slot].entry =
-      std::make_shared<Entry>(Entry{std::move(request), slots_[slot].generation});
+  slots_[slot].entry = std::make_shared<Entry>(Entry{std::move(request), slots_[slot].generation});
   registrations_.fetch_add(1, std::memory_order_relaxed);
   return id;
 }
@@ -214,8 +213,7 @@ Result<std::uint64_t> ReadinessHandler::watch(WatchRequest request) {
 Result<bool> ReadinessHandler::modify(std::uint64_t id, std::uint32_t events) {
   const std::shared_ptr<Entry> entry = find(id);
   if (!entry) return false;
-  Result<void> changed =
-      selector_->modify(entry->request.fd, events, entry->request.trigger, id);
+  Result<void> changed = selector_->modify(entry->request.fd, events, entry->request.trigger, id);
   if (!changed) return changed.error();
   entry->request.events = events;
   return true;
@@ -288,6 +286,7 @@ Result<void> ReadinessHandler::rebuild() {
   found_ = 0;
   rebuilt_ = true;
   removedBadly_.clear();
+  std::vector<std::pair<std::uint64_t, Error>> lost;
   std::size_t moved = 0;
   for (std::uint32_t slot = 0; slot < slots_.size(); ++slot) {
     const std::shared_ptr<Entry> entry = slots_[slot].entry;
@@ -298,11 +297,13 @@ Result<void> ReadinessHandler::rebuild() {
         !added) {
       log(LogLevel::warn, "loop", "descriptor ", request.fd,
           " could not be moved to the new selector: ", added.error().message());
-      endWatch(id, added.error());
+      lost.emplace_back(id, added.error());
     } else {
       ++moved;
     }
   }
+  // Only now: whoever is told may begin a watch, which then is on the new selector already.
+  for (const auto& [id, why] : lost) endWatch(id, why);
   log(LogLevel::info, "loop", "moved ", moved, " descriptors to a new selector");
   return {};
 }

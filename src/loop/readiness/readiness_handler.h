@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// ReadinessHandler: the engine of epoll and poll: a selector, a wakeup descriptor, and a table of slots.
+// ReadinessHandler: the engine of epoll and poll: a selector, a wakeup descriptor, and a table of
+// slots.
 //
-// The kernel is given slot and generation, never a pointer: events for a slot that was given up, or that
-// belongs to somebody else by now, are recognised and dropped.
+// The kernel is given slot and generation, never a pointer: events for a slot that was given up, or
+// that belongs to somebody else by now, are recognised and dropped.
 #pragma once
 
 #include "loop/readiness/selector.h"
@@ -38,7 +39,8 @@ class ReadinessHandler final : public IoHandler, private FdWatch {
   FdWatch* fdWatch() noexcept override { return this; }
 
  private:
-  /// Shared with the dispatch that runs its callback: unwatch() must not destroy what is on the stack.
+  /// Shared with the dispatch that runs its callback: unwatch() must not destroy what is on the
+  /// stack.
   struct Entry {
     WatchRequest request;
     std::uint32_t generation;
@@ -69,10 +71,10 @@ class ReadinessHandler final : public IoHandler, private FdWatch {
   IoLoop* loop_ = nullptr;
   std::vector<Slot> slots_;
   std::vector<std::uint32_t> freeSlots_;
-  int found_ = 0;                // events of the last select, waiting for dispatch
-  std::uint64_t arrived_ = 0;    // wakeups read so far (level selectors)
+  int found_ = 0;              // events of the last select, waiting for dispatch
+  std::uint64_t arrived_ = 0;  // wakeups read so far (level selectors)
   int staleFd_ = -1;
-  bool rebuilt_ = false;         // since the dispatch under way began
+  bool rebuilt_ = false;           // since the dispatch under way began
   std::vector<int> removedBadly_;  // by slot: descriptor that the kernel would not let go
   std::atomic<std::size_t> registrations_{0};
 };
