@@ -66,16 +66,25 @@ void TimerSlabs::release(TimerNode* timer) noexcept {
     slab.nextWithRoom = room_;
     room_ = &slab;
   }
-  if (--slab.live != 0) return;
-  // One empty slab is kept for the next burst; a further one goes if it is first in the stack.
-  ++emptySlabs_;
-  if (emptySlabs_ == 1 || room_ != &slab) return;
-  --emptySlabs_;
-  room_ = slab.nextWithRoom;
-  slabs_.back()->index = slab.index;
-  std::swap(slabs_[slab.index], slabs_.back());
-  slabs_.pop_back();
-  internal::unmapLarge(&slab, internal::kLargePage);
+  if (--slab.live == 0 && ++emptySlabs_ > 1) dropEmptySlabs();
+}
+
+// One empty slab is kept for the next burst.
+void TimerSlabs::dropEmptySlabs() noexcept {
+  bool kept = false;
+  for (Slab** at = &room_; *at != nullptr;) {
+    Slab* slab = *at;
+    if (slab->live != 0 || !std::exchange(kept, true)) {
+      at = &slab->nextWithRoom;
+      continue;
+    }
+    *at = slab->nextWithRoom;
+    slabs_.back()->index = slab->index;
+    std::swap(slabs_[slab->index], slabs_.back());
+    slabs_.pop_back();
+    internal::unmapLarge(slab, internal::kLargePage);
+  }
+  emptySlabs_ = 1;
 }
 
 // --- TimerPool ---

@@ -85,6 +85,7 @@ class TimerSlabs {
 
  private:
   Slab* newSlab();
+  void dropEmptySlabs() noexcept;
 
   TimerPool& pool_;
   const bool guest_;

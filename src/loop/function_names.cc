@@ -49,6 +49,12 @@ bool isOurs(const CodePlace& place) {
   return startsWithOneOf(withoutPrefix(place.function), {"8millrace", "millrace::"});
 }
 
+// What runs a Task or a std::function.
+bool callsUsers(const CodePlace& place) {
+  return startsWithOneOf(withoutPrefix(place.function),
+                         {"8millrace4Task", "St17_Function_handler"});
+}
+
 // The interceptors of a sanitizer carry the names of libc's functions.
 bool isNameOfLibc(const std::string& function) {
   static void* const libc = ::dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
@@ -100,14 +106,18 @@ std::vector<CodePlace> exportedPlacesOf(const std::vector<std::uintptr_t>& addre
 }
 
 const CodePlace* blockingFunction(const std::vector<CodePlace>& stack) {
-  const CodePlace* second = nullptr;
+  const CodePlace* before = nullptr;  // the one that the place at hand calls
+  const CodePlace* byUser = nullptr;  // called by a user's callable that became part of its caller
+  const CodePlace* notSystem = nullptr;  // the innermost that is not the system's
   for (const CodePlace& place : stack) {
-    if (isTheSystems(place)) continue;
-    if (!isOurs(place)) return &place;
-    if (second == nullptr) second = &place;
+    const bool isSystem = isTheSystems(place);
+    if (!isSystem && !isOurs(place)) return &place;
+    if (!isSystem && notSystem == nullptr) notSystem = &place;
+    if (byUser == nullptr && callsUsers(place)) byUser = before;
+    before = &place;
   }
-  if (second != nullptr || stack.empty()) return second;
-  return &stack.front();
+  if (byUser != nullptr) return byUser;
+  return notSystem != nullptr ? notSystem : before;
 }
 
 #if defined(MILLRACE_HAVE_LIBDW)
@@ -148,19 +158,22 @@ std::string nameOf(Dwarf_Die& die) {
   }
   const char* bare = ::dwarf_diename(&die);
   std::string name = bare == nullptr ? "" : bare;
-  Dwarf_Die origin = die;
-  if (::dwarf_attr_integrate(&die, DW_AT_abstract_origin, &attribute) != nullptr) {
-    ::dwarf_formref_die(&attribute, &origin);
+  // From the place where it was inlined to its source, and on to its declaration in a class.
+  Dwarf_Die declared = die;
+  for (const unsigned step : {DW_AT_abstract_origin, DW_AT_specification}) {
+    Dwarf_Die next{};
+    if (::dwarf_attr(&declared, step, &attribute) == nullptr) continue;
+    if (::dwarf_formref_die(&attribute, &next) != nullptr) declared = next;
   }
   Dwarf_Die* found = nullptr;
-  const int count = ::dwarf_getscopes_die(&origin, &found);
+  const int count = ::dwarf_getscopes_die(&declared, &found);
   const Dies scopes(found);
   for (int i = 1; i < count; ++i) {
     const int tag = ::dwarf_tag(found + i);
-    if (tag != DW_TAG_namespace && tag != DW_TAG_class_type && tag != DW_TAG_structure_type)
-      continue;
+    if (tag == DW_TAG_lexical_block || tag == DW_TAG_compile_unit) continue;
     const char* scope = ::dwarf_diename(found + i);
-    name.insert(0, std::string(scope == nullptr ? "(anonymous namespace)" : scope) + "::");
+    const char* unnamed = tag == DW_TAG_namespace ? "(anonymous namespace)" : "{lambda}";
+    name.insert(0, std::string(scope != nullptr ? scope : unnamed) + "::");
   }
   return name;
 }
@@ -179,7 +192,10 @@ std::vector<std::string> inlinedAt(Dwfl_Module& module, Dwarf_Addr address) {
   const int count = ::dwarf_getscopes_die(found, &chain);
   const Dies places(chain);
   for (int i = 0; i < count && ::dwarf_tag(chain + i) != DW_TAG_subprogram; ++i) {
-    if (::dwarf_tag(chain + i) == DW_TAG_inlined_subroutine) names.push_back(nameOf(chain[i]));
+    if (::dwarf_tag(chain + i) != DW_TAG_inlined_subroutine) continue;
+    std::string name = nameOf(chain[i]);
+    // With little debug information the scopes are missing; then this could be anybody's.
+    if (name != "operator()") names.push_back(std::move(name));
   }
   return names;
 }

@@ -29,7 +29,8 @@ std::vector<CodePlace> exportedPlacesOf(const std::vector<std::uintptr_t>& addre
 bool canNameEveryFunction() noexcept;
 
 /// The innermost function that is neither the system's (libc, the C++ library, a sanitizer) nor
-/// ours; without one the innermost that is not the system's. Null for an empty stack.
+/// ours. Without one: what a user's callable calls that was inlined into its caller, else the
+/// innermost that is not the system's. Null for an empty stack.
 const CodePlace* blockingFunction(const std::vector<CodePlace>& stack);
 
 }  // namespace millrace

@@ -9,6 +9,7 @@ namespace millrace {
 
 /// The demangled form of `mangled`, or `mangled` itself if it is not a mangled name.
 std::string readableName(const char* mangled);
-inline std::string readableName(const std::type_info& type) { return readableName(type.name()); }
+/// The name of a callable's type. What submit() has wrapped goes by its own name.
+std::string readableName(const std::type_info& type);
 
 }  // namespace millrace

@@ -31,7 +31,10 @@ struct Slot {
   Atomic<std::int64_t> thread{0};
   Atomic<std::uint64_t> sent{0};
   Atomic<std::uint64_t> arrived{0};
+  ThreadCounters
+      counters{};  // written before a request; the handler runs on the thread they are of
   // Written by the handler while capturing, read once it is done.
+  std::array<std::uint64_t, 2> counts{};
   std::array<void*, kMostFrames> frames{};
   int count = 0;
   void* interruptedAt = nullptr;
@@ -63,13 +66,17 @@ void handle(int, siginfo_t* info, void* context) {
   std::uint32_t expected = requested;
   if (slot.thread.load(std::memory_order_relaxed) == me &&
       slot.phase.compare_exchange_strong(expected, capturing, std::memory_order_acquire)) {
+    for (std::size_t i = 0; i < slot.counters.size(); ++i) {
+      const Atomic<std::uint64_t>* counter = slot.counters[i];
+      slot.counts[i] = counter == nullptr ? 0 : counter->load(std::memory_order_relaxed);
+    }
     slot.count = ::backtrace(slot.frames.data(), kMostFrames);
     slot.interruptedAt = interruptedAddress(context);
     slot.phase.store(done, std::memory_order_release);
     realCalls().futex(reinterpret_cast<const std::uint32_t*>(&slot.phase),
                       FUTEX_WAKE | FUTEX_PRIVATE_FLAG, 1, nullptr, 0);
   }
-  if (info->si_code == SI_TKILL && info->si_pid == ::getpid()) {
+  if (info->si_code == SI_QUEUE && info->si_value.sival_ptr == &slot) {
     slot.arrived.fetch_add(1, std::memory_order_release);
   }
   errno = savedErrno;
@@ -96,19 +103,30 @@ int install() {
   return 0;
 }
 
+// As tgkill(2), with a value by which the handler knows our signals from others'.
+bool send(int thread, int signal) {
+  siginfo_t info{};
+  info.si_signo = signal;
+  info.si_code = SI_QUEUE;
+  info.si_pid = ::getpid();
+  info.si_uid = ::getuid();
+  info.si_value.sival_ptr = &slot;
+  return calls().rt_tgsigqueueinfo(::getpid(), thread, signal, &info) == 0;
+}
+
 // The frames from the interrupted function on. All but that one are return addresses; the call is
 // before them.
-std::vector<std::uintptr_t> capturedFrames() {
+CapturedStack captured() {
   int first = 0;
   for (int i = 0; i < slot.count; ++i) {
     if (slot.frames[static_cast<std::size_t>(i)] == slot.interruptedAt) first = i;
   }
-  std::vector<std::uintptr_t> frames;
+  CapturedStack stack{{}, slot.counts};
   for (int i = first; i < slot.count; ++i) {
     const auto address = reinterpret_cast<std::uintptr_t>(slot.frames[static_cast<std::size_t>(i)]);
-    frames.push_back(i == first ? address : address - 1);
+    stack.frames.push_back(i == first ? address : address - 1);
   }
-  return frames;
+  return stack;
 }
 
 }  // namespace
@@ -134,21 +152,23 @@ StackCapture::~StackCapture() {
   installedSignal = 0;
 }
 
-std::vector<std::uintptr_t> StackCapture::of(std::int64_t thread, Deadline until) {
+CapturedStack StackCapture::of(std::int64_t thread, Deadline until,
+                               const ThreadCounters& counters) {
   std::lock_guard lock(captureMutex);
   if (signal_ == 0 || slot.phase.load(std::memory_order_acquire) == capturing) return {};
   slot.thread.store(thread, std::memory_order_relaxed);
+  slot.counters = counters;
   slot.phase.store(requested, std::memory_order_release);
   slot.sent.fetch_add(1, std::memory_order_relaxed);
   std::uint32_t expected = requested;
-  if (calls().tgkill(::getpid(), static_cast<int>(thread), signal_) != 0) {
+  if (!send(static_cast<int>(thread), signal_)) {
     slot.sent.fetch_sub(1, std::memory_order_relaxed);
     slot.phase.compare_exchange_strong(expected, idle, std::memory_order_relaxed);
     return {};
   }
   for (;;) {
     const std::uint32_t seen = slot.phase.load(std::memory_order_acquire);
-    if (seen == done) return capturedFrames();
+    if (seen == done) return captured();
     if (until.isDue(Clock::real().nanos())) {
       expected = requested;
       // A handler that is at work now will find its result unwanted.

@@ -12,12 +12,26 @@
 // nanosleep and their kin) fail with EINTR in the captured thread, as they may for any signal.
 #pragma once
 
+#include <millrace/base/atomic.h>
 #include <millrace/base/clock.h>
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
 namespace millrace {
+
+/// Counters of a thread, null or alive as long as the thread.
+using ThreadCounters = std::array<const Atomic<std::uint64_t>*, 2>;
+
+/// A thread at one moment.
+struct CapturedStack {
+  /// Where it is and was called from, innermost first: addresses inside of the instructions, as
+  /// debug information wants them. Empty if the thread did not answer.
+  std::vector<std::uintptr_t> frames;
+  /// What its counters said.
+  std::array<std::uint64_t, 2> counts{};
+};
 
 /// Keeps the handler installed while it lives. Any thread.
 class StackCapture {
@@ -30,11 +44,9 @@ class StackCapture {
   /// What captured threads must not block. 0 if no signal was free: then every capture is empty.
   int signal() const noexcept { return signal_; }
 
-  /// Where the thread is and was called from, innermost first: addresses inside of the
-  /// instructions, as debug information wants them. Empty if the thread does not answer until then
-  /// (it is stuck in the kernel, or blocks the signal). REQUIRES: the thread lives until this
-  /// returns.
-  std::vector<std::uintptr_t> of(std::int64_t thread, Deadline until);
+  /// The stack of `thread`, without frames if it does not answer until then (it is stuck in the
+  /// kernel, or blocks the signal). REQUIRES: the thread lives until this returns.
+  CapturedStack of(std::int64_t thread, Deadline until, const ThreadCounters& counters = {});
 
  private:
   int signal_;

@@ -10,6 +10,7 @@
 #include <millrace/sys/futex.h>
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 namespace millrace {
@@ -137,15 +138,20 @@ std::int64_t Watchdog::look(std::vector<Stall>& stalls) {
 Watchdog::Stall Watchdog::examine(const Watched& watched, Duration stoodStill) {
   EventLoop& loop = *watched.loop;
   Stall stall{loop.name(), stoodStill, runningOf(loop), false, {}};
-  stall.stack = stacks_.of(watched.thread, Deadline::after(kCaptureTime));
-  stall.isOver = pulseOf(loop) != watched.detector.last();
+  CapturedStack stack = stacks_.of(watched.thread, Deadline::after(kCaptureTime),
+                                   {&loop.parts_->progress, &loop.parts_->callbacks});
+  // The signal may have ended the call that blocked; what counts is the moment of the capture.
+  const LoopPulse& stuck = watched.detector.last();
+  stall.isOver = stack.frames.empty() ? pulseOf(loop) != stuck
+                                      : stack.counts != std::array{stuck.tasks, stuck.callbacks};
+  stall.frames = std::move(stack.frames);
   loop.parts_->figures.stalls.fetch_add(1, std::memory_order_relaxed);
   return stall;
 }
 
 void Watchdog::report(const Stall& stall) {
   std::vector<CodePlace> places;
-  if (!stall.isOver) places = placesOf(stall.stack);
+  if (!stall.isOver) places = placesOf(stall.frames);
   const CodePlace* culprit = blockingFunction(places);
   std::string where = "an unknown function (it did not answer)";
   if (stall.isOver) where = "a function that has just returned";

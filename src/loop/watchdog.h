@@ -61,7 +61,7 @@ class Watchdog {
     Duration stoodStill;
     const std::type_info* what;
     bool isOver;  // before its stack could be read
-    std::vector<std::uintptr_t> stack;
+    std::vector<std::uintptr_t> frames;
   };
 
   void add(EventLoop& loop);

@@ -67,9 +67,9 @@ constexpr Calls kReal{
                           sigset_t* old) { return ::pthread_sigmask(how, set, old); },
     .sigaction = [](int signal, const struct sigaction* action,
                     struct sigaction* old) { return ::sigaction(signal, action, old); },
-    .tgkill =
-        [](int process, int thread, int signal) {
-          return static_cast<int>(::syscall(SYS_tgkill, process, thread, signal));
+    .rt_tgsigqueueinfo =
+        [](int process, int thread, int signal, siginfo_t* info) {
+          return static_cast<int>(::syscall(SYS_rt_tgsigqueueinfo, process, thread, signal, info));
         },
     .prctl = [](int operation,
                 unsigned long argument) { return ::prctl(operation, argument, 0UL, 0UL, 0UL); },

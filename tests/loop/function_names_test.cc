@@ -75,8 +75,22 @@ TEST(BlockingFunction, MayBeALambdaOrAFunctionWithoutAName) {
 }
 
 TEST(BlockingFunction, IsOursIfThereIsNoOther) {
-  EXPECT_EQ(blocking({{"read", "/lib/libc.so.6", 1}, {"_ZN8millrace4Task3runEv", "server", 2}}),
-            "millrace::Task::run()");
+  EXPECT_EQ(blocking({{"read", "/lib/libc.so.6", 1}, {"_ZN8millrace4readEv", "server", 2}}),
+            "millrace::read()");
+}
+
+TEST(BlockingFunction, IsWhatATaskCallsThatWasInlinedIntoItsCaller) {
+  EXPECT_EQ(blocking({{"clock_nanosleep", "/lib/libc.so.6", 1},
+                      {"usleep", "/lib/libc.so.6", 2},
+                      {"_ZN8millrace4Task6invokeIZ4mainEUlvE_EEvPv", "server", 3},
+                      {"_ZN8millrace4readEv", "server", 4}}),
+            "usleep");
+  EXPECT_EQ(blocking({{"syscall", "/lib/libc.so.6", 1},
+                      {"_ZN8millrace9futexWaitEv", "server", 2},
+                      {"_ZNK8millrace6FutureIvE4syncEv", "server", 3},
+                      {"_ZNSt17_Function_handlerIFvijEZ4mainEUlijE_E9_M_invokeEv", "server", 4},
+                      {"_ZN8millrace4readEv", "server", 5}}),
+            "millrace::Future<void>::sync() const");
 }
 
 TEST(BlockingFunction, IsTheSystemsIfThereIsNothingElse) {

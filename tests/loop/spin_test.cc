@@ -62,7 +62,7 @@ TEST_P(Spinning, GoesToSleepAfterwards) {
   EventLoop& loop = *group.begin();
   loop.submit([] {}).sync();
 
-  EXPECT_TRUE(test::eventually([&] { return loop.metrics().sleeps == 1; }));
+  EXPECT_TRUE(test::eventually([&] { return loop.metrics().sleeps > 0; }));
   EXPECT_EQ(loop.submit([] { return 7; }).get(), 7);
 }
 

@@ -94,7 +94,7 @@ TEST(StackCapture, FindsTheFunctionThatAThreadIsIn) {
   std::string found;
   const Deadline limit = Deadline::after(30s);
   while (found.find("waitForACart") == std::string::npos && !limit.isDue(Clock::real().nanos())) {
-    const auto places = placesOf(stacks.of(waiting.id(), limit));
+    const auto places = placesOf(stacks.of(waiting.id(), limit).frames);
     const CodePlace* place = blockingFunction(places);
     found = place == nullptr ? "" : place->text();
     if (!canNameEveryFunction()) break;
@@ -147,7 +147,7 @@ TEST(StackCapture, IsEmptyWithoutAFreeSignal) {
   {
     StackCapture stacks;
     EXPECT_EQ(stacks.signal(), 0);
-    EXPECT_TRUE(stacks.of(threadId(), Deadline::after(30s)).empty());
+    EXPECT_TRUE(stacks.of(threadId(), Deadline::after(30s)).frames.empty());
   }
   for (int signal = SIGRTMIN; signal <= SIGRTMAX; ++signal) {
     ::signal(signal, before[static_cast<std::size_t>(signal - SIGRTMIN)]);
@@ -161,7 +161,7 @@ TEST(StackCapture, OfAThreadThatBlocksTheSignalIsEmptyAndDoesNoHarmLater) {
     const Waiting waiting(true);
     {
       StackCapture stacks;
-      EXPECT_TRUE(stacks.of(waiting.id(), Deadline::past()).empty());
+      EXPECT_TRUE(stacks.of(waiting.id(), Deadline::past()).frames.empty());
     }
     EXPECT_NE(allHandlers(), before);
   }

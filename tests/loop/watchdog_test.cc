@@ -22,6 +22,7 @@
 #include <atomic>
 #include <cerrno>
 #include <condition_variable>
+#include <ctime>
 #include <fcntl.h>
 #include <mutex>
 #include <string>
@@ -67,6 +68,12 @@ using millrace::Gate;
 [[gnu::noinline]] void splitSlate(Gate& gate) {
   gate.pass();
   asm volatile("" ::: "memory");
+}
+[[gnu::noinline]] int sleepForAnHour() {
+  const timespec hour{3600, 0};
+  const int result = ::nanosleep(&hour, nullptr);
+  asm volatile("" ::: "memory");
+  return result;
 }
 [[gnu::noinline]] ssize_t readLedger(int fd) {
   char byte = 0;
@@ -295,6 +302,20 @@ TEST(Watchdog, LetsAnInterruptedSystemCallGoOn) {
 }
 
 // C157
+TEST(Watchdog, NamesAFunctionThatTheSignalItselfWakesUp) {
+  LogCapture log;
+  EventLoopGroup group(watched(20ms));
+
+  // The kernel does not restart nanosleep().
+  const int slept = group.submit([] { return quarry::sleepForAnHour(); }).get();
+  const bool told = log.awaitRecord("nothing has moved");
+
+  EXPECT_EQ(slept, -1);
+  EXPECT_TRUE(told);
+  EXPECT_TRUE(log.contains("in " + inReport("quarry::sleepForAnHour()")));
+}
+
+// C157
 TEST(Watchdog, HasNoThreadWithoutTheOption) {
   awaitGlobalExecutor();
   const std::size_t before = test::Census::take().threads.size();
@@ -378,7 +399,7 @@ TEST(Watchdog, ThatGetsNoThreadIsLoggedAndTheLoopRuns) {
 TEST(Watchdog, ThatCannotReadTheStackStillReports) {
   LogCapture log;
   test::FaultScript script;
-  script.fail("tgkill", 1, EAGAIN);
+  script.fail("rt_tgsigqueueinfo", 1, EAGAIN);
   Gate gate;
   EventLoopGroup group(watched(20ms));
 

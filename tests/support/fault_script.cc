@@ -25,46 +25,46 @@ namespace {
 
 // Name, the errno of failOverall (0: that call does not fail in a healthy program), and whether a
 // signal breaks it so that the caller tries again. In the order of struct Calls.
-#define MR_CALLS(X)                  \
-  X(close, 0, false)                 \
-  X(open, EMFILE, false)             \
-  X(unlink, EACCES, false)           \
-  X(fcntl, 0, false)                 \
-  X(pipe2, EMFILE, false)            \
-  X(read, EINTR, true)               \
-  X(write, EINTR, true)              \
-  X(readv, EINTR, true)              \
-  X(writev, EINTR, true)             \
-  X(epoll_create1, EMFILE, false)    \
-  X(epoll_ctl, ENOMEM, false)        \
-  X(epoll_wait, EINTR, true)         \
-  X(epoll_pwait2, EINTR, true)       \
-  X(ppoll, EINTR, true)              \
-  X(eventfd, EMFILE, false)          \
-  X(signalfd, EMFILE, false)         \
-  X(futex, EINTR, true)              \
-  X(pthread_create, EAGAIN, false)   \
-  X(pthread_sigmask, 0, false)       \
-  X(sigaction, 0, false)             \
-  X(tgkill, EAGAIN, false)           \
-  X(prctl, EPERM, false)             \
-  X(setpriority, EPERM, false)       \
-  X(sched_setaffinity, EPERM, false) \
-  X(sched_getaffinity, EPERM, false) \
-  X(socket, EMFILE, false)           \
-  X(socketpair, EMFILE, false)       \
-  X(bind, EADDRINUSE, false)         \
-  X(listen, EADDRINUSE, false)       \
-  X(accept4, EMFILE, true)           \
-  X(connect, ECONNREFUSED, false)    \
-  X(shutdown, ENOTCONN, false)       \
-  X(getsockopt, ENOBUFS, false)      \
-  X(setsockopt, ENOBUFS, false)      \
-  X(getsockname, ENOBUFS, false)     \
-  X(getpeername, ENOTCONN, false)    \
-  X(recv, ECONNRESET, true)          \
-  X(send, EPIPE, true)               \
-  X(recvmsg, ECONNRESET, true)       \
+#define MR_CALLS(X)                   \
+  X(close, 0, false)                  \
+  X(open, EMFILE, false)              \
+  X(unlink, EACCES, false)            \
+  X(fcntl, 0, false)                  \
+  X(pipe2, EMFILE, false)             \
+  X(read, EINTR, true)                \
+  X(write, EINTR, true)               \
+  X(readv, EINTR, true)               \
+  X(writev, EINTR, true)              \
+  X(epoll_create1, EMFILE, false)     \
+  X(epoll_ctl, ENOMEM, false)         \
+  X(epoll_wait, EINTR, true)          \
+  X(epoll_pwait2, EINTR, true)        \
+  X(ppoll, EINTR, true)               \
+  X(eventfd, EMFILE, false)           \
+  X(signalfd, EMFILE, false)          \
+  X(futex, EINTR, true)               \
+  X(pthread_create, EAGAIN, false)    \
+  X(pthread_sigmask, 0, false)        \
+  X(sigaction, 0, false)              \
+  X(rt_tgsigqueueinfo, EAGAIN, false) \
+  X(prctl, EPERM, false)              \
+  X(setpriority, EPERM, false)        \
+  X(sched_setaffinity, EPERM, false)  \
+  X(sched_getaffinity, EPERM, false)  \
+  X(socket, EMFILE, false)            \
+  X(socketpair, EMFILE, false)        \
+  X(bind, EADDRINUSE, false)          \
+  X(listen, EADDRINUSE, false)        \
+  X(accept4, EMFILE, true)            \
+  X(connect, ECONNREFUSED, false)     \
+  X(shutdown, ENOTCONN, false)        \
+  X(getsockopt, ENOBUFS, false)       \
+  X(setsockopt, ENOBUFS, false)       \
+  X(getsockname, ENOBUFS, false)      \
+  X(getpeername, ENOTCONN, false)     \
+  X(recv, ECONNRESET, true)           \
+  X(send, EPIPE, true)                \
+  X(recvmsg, ECONNRESET, true)        \
   X(sendmsg, EPIPE, true)
 
 struct CallInfo {

@@ -54,7 +54,7 @@ struct Calls {
                         void* argument);
   int (*pthread_sigmask)(int how, const sigset_t* set, sigset_t* old);
   int (*sigaction)(int signal, const struct sigaction* action, struct sigaction* old);
-  int (*tgkill)(int process, int thread, int signal);
+  int (*rt_tgsigqueueinfo)(int process, int thread, int signal, siginfo_t* info);
   int (*prctl)(int operation, unsigned long argument);
   int (*setpriority)(int which, unsigned who, int nice);
   int (*sched_setaffinity)(int thread, std::size_t size, const void* mask);
