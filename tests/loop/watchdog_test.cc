@@ -225,12 +225,20 @@ TEST(Watchdog, ReportsTheNextStallOfTheSameLoop) {
   Gate first;
   Gate second;
   EventLoopGroup group(watched(20ms));
+  struct EarlyShift {
+    Gate& gate;
+    void operator()() const { quarry::haulGranite(gate); }
+  };
+  struct LateShift {
+    Gate& gate;
+    void operator()() const { quarry::splitSlate(gate); }
+  };
 
-  group.execute([&first] { quarry::haulGranite(first); });
-  const bool toldOfOne = log.awaitRecord(inReport("haulGranite"));
-  group.execute([&second] { quarry::splitSlate(second); });
+  group.execute(EarlyShift{first});
+  const bool toldOfOne = log.awaitRecord("EarlyShift");
+  group.execute(LateShift{second});
   first.open();
-  const bool toldOfTwo = log.awaitRecord(inReport("splitSlate"));
+  const bool toldOfTwo = log.awaitRecord("LateShift");
   second.open();
   group.shutdownGracefully().sync();
 
