@@ -43,7 +43,8 @@ std::string EventLoop::Parts::describeInLoop() const {
   timers.forEach([&](const TimerNode& timer) {
     text += "  timer in " + millis(timer.deadline() - moment) +
             (timer.repeat() == TimerNode::Repeat::no ? "" : ", repeating");
-    if (timer.task().type() != nullptr) text += ": " + readableName(*timer.task().type());
+    // Asked once: another thread may cancel it meanwhile.
+    if (const std::type_info* type = timer.task().type()) text += ": " + readableName(*type);
     text += "\n";
   });
   if (FdWatch* watches = io->fdWatch(); watches != nullptr && !closed) {

@@ -53,7 +53,9 @@ class Task {
   }
   Task(const Task&) = delete;
   Task& operator=(const Task&) = delete;
-  ~Task() { reset(); }
+  ~Task() {
+    if (ops_ != nullptr && ops_->destroy != nullptr) ops_->destroy(storage_);
+  }
 
   /// True if there is something to run.
   explicit operator bool() const noexcept { return ops_ != nullptr; }
@@ -64,15 +66,20 @@ class Task {
   /// Destroys the callable; the Task is empty afterwards.
   void reset() noexcept {
     if (ops_ == nullptr) return;
-    const Ops* ops = std::exchange(ops_, nullptr);
+    const Ops* ops = ops_;
+    __atomic_store_n(&ops_, nullptr, __ATOMIC_RELAXED);  // see type()
     if (ops->destroy != nullptr) ops->destroy(storage_);
   }
 
   /// True if destroying it does nothing (or it is empty).
   bool isTrivial() const noexcept { return ops_ == nullptr || ops_->destroy == nullptr; }
 
-  /// The callable's type, for messages about it; null if empty.
-  const std::type_info* type() const noexcept { return ops_ == nullptr ? nullptr : ops_->type; }
+  /// The callable's type, for messages about it; null if empty. May be asked while another thread
+  /// resets the Task, as who cancels a timer does: the answer is one of the two.
+  const std::type_info* type() const noexcept {
+    const Ops* ops = __atomic_load_n(&ops_, __ATOMIC_RELAXED);
+    return ops == nullptr ? nullptr : ops->type;
+  }
 
  private:
   struct Ops {
