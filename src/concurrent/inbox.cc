@@ -71,6 +71,7 @@ void NodeCache::refill(NodePool& pool) {
   } else {
     slab = new NodeSlab;
   }
+  endRun();  // a slab that comes back has the same addresses
   next_ = slab->nodes;
   // After the end of the thread's cache nothing may stay behind: one node, the others are finished.
   end_ = next_ + (ended_ ? 1 : NodeSlab::kNodes);
@@ -96,6 +97,7 @@ void NodeCache::clear() noexcept {
 }
 
 bool Inbox::remove(TaskNode* node) noexcept {
+  NodeCache::ofThread().endRun();  // the nodes of other threads keep their order, ours do not
   bool found = false;
   TaskChain rest;
   // What others push while we hold the rest is newer, so it goes behind: take again until the stack
@@ -113,12 +115,10 @@ bool Inbox::remove(TaskNode* node) noexcept {
     // Back into stack order, with the count of user tasks.
     std::uint64_t users = 0;
     TaskNode* top = nullptr;
-    for (TaskNode* each = rest.first; each != nullptr;) {
-      TaskNode* next = each->next();
+    while (TaskNode* each = rest.popFront()) {
       if ((each->kind() & TaskNode::framework) == 0) users = CountedHead::plus(users, 1);
       each->setNext(top);
       top = each;
-      each = next;
     }
     std::uint64_t empty = 0;
     if (head_.compare_exchange_strong(empty, CountedHead::pack(top, users),

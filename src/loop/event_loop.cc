@@ -18,7 +18,7 @@ EventLoop::Parts::Parts(EventLoop& loop, const LoopOptions::Values& values, std:
       byHand(drivenByHand),
       time(values.clock != nullptr ? values.clock : &Clock::real()),
       real(time->isReal()),
-      forkGeneration(currentForkGeneration()),
+      forkGeneration((watchForForks(), currentForkGeneration())),
       terminated(globalExecutor()),
       terminatedFuture(terminated.future()),
       timers(loop) {
@@ -69,9 +69,7 @@ EventLoop* EventLoop::current() noexcept {
   return const_cast<EventLoop*>(dynamic_cast<const EventLoop*>(internal::tlsCurrentExecutor));
 }
 
-std::size_t EventLoop::pendingTasks() const noexcept {
-  return parts_->in.inbox.userTasks() + parts_->runListUsers.load(std::memory_order_relaxed);
-}
+std::size_t EventLoop::pendingTasks() const noexcept { return parts_->pendingTasks(); }
 
 std::size_t EventLoop::load() const noexcept {
   return pendingTasks() + parts_->io->registrations();

@@ -170,7 +170,7 @@ void EventLoop::Parts::beginShutdown() {
     beforeClosed = true;
     first = std::move(beforeHooks);
   }
-  for (Task& task : first) runGuarded(task, "beforeShutdown task");
+  for (Task& task : first) runHook(task, "beforeShutdown task");
   report.timersCancelled += timers.cancelAll();
   report.watchesClosed += io->registrations();
   io->closeAll(CloseMode::linger);
@@ -207,10 +207,7 @@ void EventLoop::Parts::endInLoop() {
   runHooks();
   life.advance(State::shutdown);
   closed = true;
-  Inbox::Taken last = in.inbox.close();
-  runList.append(last.chain);
-  runListUsers.store(runListUsers.load(std::memory_order_relaxed) + last.userTasks,
-                     std::memory_order_relaxed);
+  runList.append(takeCounted([this] { return in.inbox.close(); }).chain);
   runAllLeft();
   report.timersCancelled += timers.cancelAll();
   used.flush(in.inbox.pool());
@@ -232,7 +229,7 @@ void EventLoop::Parts::runHooks() {
       hooksClosed = batch.empty();
     }
     if (batch.empty()) return;
-    for (auto& [id, hook] : batch) runGuarded(hook, "shutdown hook");
+    for (auto& [id, hook] : batch) runHook(hook, "shutdown hook");
     runBatch();
   }
 }

@@ -81,7 +81,12 @@ struct EventLoop::Parts final : IoLoop, ClockListener {
   void postInLoop(Task& task);
   bool pushFramework(TaskNode& node);
   void pushProbe();
-  void wakeIfAsleep() noexcept;
+  void takeBack(TaskNode& node, Task& task) noexcept;
+  void easeOff() const noexcept;
+  void wakeIfAsleep() noexcept {
+    if (__builtin_expect(in.word.mustWake(), 0)) wake();
+  }
+  void wake() noexcept;
   bool reserve() noexcept;
   Result<void> startIfNeeded(TaskNode& own);
   bool arm(TimerNode& timer);
@@ -102,18 +107,37 @@ struct EventLoop::Parts final : IoLoop, ClockListener {
   bool noteWaitEnd(bool early);
   void noteBegin(const std::type_info* what) noexcept {
     running.store(what, std::memory_order_relaxed);
-    progress.store(progress.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    progress.store(progress.load(std::memory_order_relaxed) + 1, std::memory_order_release);
   }
-  void countUserTaskBegun() noexcept;
+  void noteTaken(std::size_t users) noexcept {
+    usersTaken.store(usersTaken.load(std::memory_order_relaxed) + users, std::memory_order_relaxed);
+  }
+  /// Takes from the inbox and counts what came. `takes` is odd meanwhile, so that pendingTasks()
+  /// never misses tasks that are between the two counts.
+  template <class Take>
+  Inbox::Taken takeCounted(Take&& take) noexcept {
+    const std::uint32_t before = takes.load(std::memory_order_relaxed);
+    takes.store(before + 1, std::memory_order_relaxed);  // seen before the take, which releases
+    Inbox::Taken taken = take();
+    noteTaken(taken.userTasks);
+    takes.store(before + 2, std::memory_order_release);
+    return taken;
+  }
+  std::size_t pendingTasks() const noexcept;
+  void letTasksGather() noexcept;
+  bool othersWait() const noexcept;
   void runBatch();
   void rebuild(const char* reason);
   void failedTurn();
   void takeInbox();
   void runTasks(std::int64_t ioNanos, bool hadIo);
   void runNode(TaskNode* node);
+  void runOwnNode(TaskNode* node);
   void runTimer(TimerNode& timer);
   void runTail();
-  void runGuarded(Task& task, const char* what);
+  void runUserTask(TaskNode* node, const char* what);
+  void runHook(Task& task, const char* what);
+  void taskFailed(Task& task, const char* what) noexcept;
   std::int64_t now() noexcept { return real ? Clock::real().nanos() : time->nanos(); }
 
   // --- event_loop_dump.cc, loop thread ---
@@ -155,6 +179,9 @@ struct EventLoop::Parts final : IoLoop, ClockListener {
   struct alignas(64) {
     Inbox inbox;
     WakeupWord word;
+    /// The loop took more than it runs in a few microseconds. Producers then ease off a little: at
+    /// full speed they are as fast as it is, so that it would stay behind and every task late.
+    Atomic<bool> behind{false};
   } in;
   alignas(64) LifeCycle<State> life;
   Atomic<std::int64_t> reserved{0};  // user tasks that count against the capacity, if limited
@@ -185,11 +212,13 @@ struct EventLoop::Parts final : IoLoop, ClockListener {
 
   // --- what other threads may look at while the loop works ---
   LoopFigures figures;
-  Atomic<std::size_t> runListUsers{0};             // user tasks in runList and tail
-  Atomic<std::int64_t> turnBegan{0};               // real nanoseconds; 0 while it waits
-  Atomic<const std::type_info*> running{nullptr};  // the task or callback that runs
-  Atomic<std::uint64_t> progress{0};   // tasks begun; the watchdog sees both stand still
-  Atomic<std::uint64_t> callbacks{0};  // callbacks of descriptors begun
+  alignas(64) Atomic<const std::type_info*> running{nullptr};  // the task or callback that runs
+  Atomic<std::uint64_t> progress{0};     // tasks begun; the watchdog sees both stand still
+  Atomic<std::uint64_t> callbacks{0};    // callbacks of descriptors begun
+  Atomic<std::uint32_t> takes{0};        // see takeCounted()
+  Atomic<std::uint64_t> usersTaken{0};   // user tasks that came to runList and tail
+  Atomic<std::uint64_t> othersBegun{0};  // timers and hooks begun
+  Atomic<std::int64_t> turnBegan{0};     // real nanoseconds; 0 while it waits
 
   // --- loop thread only ---
   TimerQueue timers;
@@ -201,10 +230,14 @@ struct EventLoop::Parts final : IoLoop, ClockListener {
   bool attached = false;
   bool ownsThread = false;  // the thread is ours: its locals go before the end is told
   int premature = 0;
-  std::size_t events = 0;      // of the current turn
-  bool waitBlocked = false;    // the last wait was a sleep
-  bool waitWasEarly = false;   // and returned before its time with nothing to show
-  std::int64_t waitEnded = 0;  // clock readings of the current turn
+  std::size_t events = 0;       // of the current turn
+  std::int64_t takenAt = 0;     // when that was
+  bool gathered = false;        // letTasksGather() expects tasks in the inbox
+  std::int64_t streamEnds = 0;  // not 0: posts come in a stream, which is over at this moment
+  std::size_t lastTaken = 0;    // user tasks that the last look into the inbox found
+  bool waitBlocked = false;     // the last wait was a sleep
+  bool waitWasEarly = false;    // and returned before its time with nothing to show
+  std::int64_t waitEnded = 0;   // clock readings of the current turn
   std::int64_t turnEnded = 0;
   std::int64_t lastExecution = 0;
   std::int64_t shutdownBegan = 0;
@@ -214,7 +247,12 @@ struct EventLoop::Parts final : IoLoop, ClockListener {
 };
 
 /// Counts forks: a loop of another generation belongs to the parent process.
-std::uint64_t currentForkGeneration() noexcept;
+extern std::atomic<std::uint64_t> forkGenerations;
+inline std::uint64_t currentForkGeneration() noexcept {
+  return forkGenerations.load(std::memory_order_relaxed);
+}
+/// From now on forks are counted.
+void watchForForks() noexcept;
 /// True once exit() has begun.
 bool isExiting() noexcept;
 /// From now on exit() is noticed.

@@ -12,6 +12,8 @@ namespace {
 
 /// Every so many posts of a thread one measures how long it takes to be run.
 constexpr std::uint32_t kProbeInterval = 256;
+/// Every so many posts to a loop that is behind one waits a moment.
+constexpr std::uint32_t kEaseInterval = 4;
 [[gnu::tls_model("initial-exec")]] constinit thread_local std::uint32_t tlsPosts = 0;
 
 }  // namespace
@@ -43,41 +45,48 @@ bool EventLoop::Parts::post(Task& task, Wake wake, IfNoThread then) {
   return true;
 }
 
+// A pause of about 50 ns every few posts.
+inline void EventLoop::Parts::easeOff() const noexcept {
+  if (tlsPosts % kEaseInterval == 0) cpuRelax();
+}
+
 // A task that is not taken stays with the caller.
 bool EventLoop::Parts::postFromOutside(Task& task, Wake wake, IfNoThread then) {
-  if (isForked() || !reserve()) return false;
+  if (__builtin_expect(isForked() || !reserve(), 0)) return false;
   NodeCache& mine = NodeCache::ofThread();
-  if (++tlsPosts % kProbeInterval == 0) pushProbe();
+  if (__builtin_expect(++tlsPosts % kProbeInterval == 0, 0)) pushProbe();
   TaskNode* node = mine.get(in.inbox.pool());
-  node->task = std::move(task);
-  const auto takeBack = [&] {
-    task = std::move(node->task);
-    mine.unget(node);
-    if (options.maxPendingTasks != 0) reserved.fetch_sub(1, std::memory_order_relaxed);
-  };
-  if (!in.inbox.push(node, TaskNode::user)) {
-    takeBack();
+  node->fill(std::move(task));
+  if (__builtin_expect(!in.inbox.push(node, TaskNode::user, mine), 0)) {
+    takeBack(*node, task);
     return false;
   }
-  if (life.state() == State::notStarted) {
+  if (__builtin_expect(life.state() == State::notStarted, 0)) {
     if (const Result<void> started = startIfNeeded(*node); !started) {
-      takeBack();
+      takeBack(*node, task);
       if (then == IfNoThread::tell) return false;
       started.error().raise();
     }
   }
   if (wake == Wake::now) wakeIfAsleep();
+  if (__builtin_expect(in.behind.load(std::memory_order_relaxed), 0)) easeOff();
   return true;
+}
+
+[[gnu::noinline]] void EventLoop::Parts::takeBack(TaskNode& node, Task& task) noexcept {
+  task = std::move(node.task);
+  NodeCache::ofThread().unget(&node);
+  if (options.maxPendingTasks != 0) reserved.fetch_sub(1, std::memory_order_relaxed);
 }
 
 void EventLoop::Parts::postInLoop(Task& task) {
   // What others pushed before comes first.
   if (!in.inbox.isEmpty()) takeInbox();
   TaskNode* node = cache->get(in.inbox.pool());
-  node->task = std::move(task);
+  node->fill(std::move(task));
   node->set(nullptr, TaskNode::user);
   runList.append(node);
-  runListUsers.store(runListUsers.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  noteTaken(1);
 }
 
 bool EventLoop::Parts::pushFramework(TaskNode& node) {
@@ -85,19 +94,19 @@ bool EventLoop::Parts::pushFramework(TaskNode& node) {
 }
 
 // A node that tells how long posts wait before they run.
-void EventLoop::Parts::pushProbe() {
-  TaskNode* node = NodeCache::ofThread().get(in.inbox.pool());
+[[gnu::noinline]] void EventLoop::Parts::pushProbe() {
+  NodeCache& mine = NodeCache::ofThread();
+  TaskNode* node = mine.get(in.inbox.pool());
   node->task = [this, posted = Clock::real().nanos()] {
     figures.taskDelay.record(Clock::real().nanos() - posted);
   };
-  if (!in.inbox.push(node, TaskNode::framework)) {
+  if (!in.inbox.push(node, TaskNode::framework, mine)) {
     node->task.reset();
-    NodeCache::ofThread().unget(node);
+    mine.unget(node);
   }
 }
 
-void EventLoop::Parts::wakeIfAsleep() noexcept {
-  if (!in.word.mustWake()) return;
+[[gnu::noinline]] void EventLoop::Parts::wake() noexcept {
   wakeRequestedAt.store(Clock::real().nanos(), std::memory_order_relaxed);
   io->wakeup();
 }
@@ -129,10 +138,7 @@ bool EventLoop::Parts::arm(TimerNode& timer) {
     }
   }
   const bool many = outsideTimers.fetch_add(1, std::memory_order_relaxed) % 1024 == 1023;
-  if (many ? in.word.mustWake() : in.word.mustWakeFor(timer.deadline())) {
-    wakeRequestedAt.store(Clock::real().nanos(), std::memory_order_relaxed);
-    io->wakeup();
-  }
+  if (many ? in.word.mustWake() : in.word.mustWakeFor(timer.deadline())) wake();
   return true;
 }
 
@@ -150,10 +156,12 @@ void EventLoop::Parts::clockMoved() noexcept {
 
 namespace {
 
-void checkTask(const Task& task, const char* call) {
-  if (!task) {
-    throw std::invalid_argument(std::string(call) + "(): the task is empty; give it a callable");
-  }
+[[gnu::noinline, noreturn]] void emptyTask(const char* call) {
+  throw std::invalid_argument(std::string(call) + "(): the task is empty; give it a callable");
+}
+
+inline void checkTask(const Task& task, const char* call) {
+  if (!task) emptyTask(call);
 }
 
 void checkPeriod(const char* call, Duration initial, Duration period) {
@@ -245,18 +253,18 @@ TailTask EventLoop::executeAfterEventLoopIteration(Task task) {
     refuse();
     return handle;
   }
-  TaskNode* node = NodeCache::ofThread().get(parts.in.inbox.pool());
-  node->task = std::move(body);
+  NodeCache& mine = NodeCache::ofThread();
+  TaskNode* node = mine.get(parts.in.inbox.pool());
+  node->fill(std::move(body));
   if (inEventLoop()) {
     node->set(nullptr, TaskNode::tail);
     parts.tail.append(node);
-    parts.runListUsers.store(parts.runListUsers.load(std::memory_order_relaxed) + 1,
-                             std::memory_order_relaxed);
-  } else if (parts.in.inbox.push(node, TaskNode::tail)) {
+    parts.noteTaken(1);
+  } else if (parts.in.inbox.push(node, TaskNode::tail, mine)) {
     parts.wakeIfAsleep();
   } else {
     node->task.reset();
-    NodeCache::ofThread().unget(node);
+    mine.unget(node);
     if (parts.options.maxPendingTasks != 0) {
       parts.reserved.fetch_sub(1, std::memory_order_relaxed);
     }

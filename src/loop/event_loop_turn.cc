@@ -6,6 +6,7 @@
 #include <millrace/base/log.h>
 #include <millrace/sys/futex.h>
 
+#include <algorithm>
 #include <exception>
 #include <optional>
 
@@ -15,6 +16,13 @@ namespace {
 
 /// The clock is read, and the I/O looked at, no later than every so many tasks.
 constexpr std::size_t kTasksPerBatch = 64;
+/// How posts that come in a stream are taken, see letTasksGather(): so many at a time are a stream,
+/// looks into the inbox are so far apart, and so long after the last post it is over.
+constexpr std::size_t kStreamTasks = 8;
+constexpr std::int64_t kGatherNanos = 700;
+constexpr std::int64_t kStreamNanos = 4000;
+/// With more tasks than this at a time the loop is behind: see EventLoop::Parts::in.
+constexpr std::size_t kBehindTasks = 256;
 constexpr int kPrematureWorthALine = 3;
 constexpr std::int64_t kLateNanos = 1'000'000;
 
@@ -37,12 +45,33 @@ std::size_t EventLoop::Parts::turn(Deadline limit) {
     failedTurn();
   }
   const std::uint64_t ran = progress.load(std::memory_order_relaxed) - tasksBefore;
-  if (ran != 0) lastExecution = now();
+  if (ran != 0) lastExecution = turnEnded;
   if (life.state() == State::shuttingDown && confirmShutdown()) endInLoop();
   return ran + events;
 }
 
+// Each look into the inbox takes the line of its head from the producers, and their next post takes
+// it back: about 100 ns on either side. While posts come many at a time the loop leaves a moment
+// between two looks, about what a look at the descriptors takes when there are some, so that the
+// price is shared by a few dozen tasks. When they stop coming it looks on for as long as a sleep
+// and a wakeup cost, so that it does not sleep in the middle of a stream.
+void EventLoop::Parts::letTasksGather() noexcept {
+  gathered = false;
+  if (streamEnds == 0 || !runList.empty()) return;
+  if (lastTaken != 0) {
+    const std::int64_t end = takenAt + kGatherNanos;
+    for (std::int64_t moment = turnEnded; moment < end; moment = Clock::real().nanos()) cpuRelax();
+    gathered = true;
+    return;
+  }
+  do {
+    for (int i = 0; i < 4; ++i) cpuRelax();
+    gathered = !in.inbox.isEmpty();
+  } while (!gathered && Clock::real().nanos() < streamEnds);
+}
+
 void EventLoop::Parts::runTurn(Deadline limit) {
+  letTasksGather();
   const std::int64_t before = turnEnded;
   const std::uint64_t tasksBefore = progress.load(std::memory_order_relaxed);
   // Tasks run even if the wait fails or a callback escapes.
@@ -82,7 +111,7 @@ void EventLoop::Parts::runTurn(Deadline limit) {
   if (!waitBlocked && (events != 0 || progress.load(std::memory_order_relaxed) != tasksBefore)) {
     noteWaitEnd(false);  // work in between: the early returns are not in a row
   }
-  used.flush(in.inbox.pool());
+  if (byHand) used.flush(in.inbox.pool());
   turnEnded = now();
   turnBegan.store(0, std::memory_order_relaxed);
   running.store(nullptr, std::memory_order_relaxed);
@@ -106,7 +135,7 @@ int EventLoop::Parts::ioPhase(Deadline limit) {
         strategy->decide([&] { return found = waitForIo(Deadline::past()).events; }, hasTasks());
     if (found > 0) return found;  // edges are reported once: they are not to be looked for again
     if (decision == SelectStrategy::kBusyWait) return waitForIo(Deadline::past()).events;
-  } else if (hasTasks()) {
+  } else if (gathered || hasTasks()) {
     return waitForIo(Deadline::past()).events;
   }
   return decision == SelectStrategy::kSelect ? blockUntil(limit) : decision;
@@ -141,6 +170,7 @@ int EventLoop::Parts::blockUntil(Deadline limit) {
   const Deadline until = real && timer < limit ? timer : limit;
   WaitOutcome outcome;
   bool looked = false;
+  used.flush(in.inbox.pool());  // a loop that sleeps keeps nothing back
   figures.sleeps.add();
   waitBlocked = true;
   const std::uint64_t paidBefore = in.word.paid();
@@ -217,6 +247,7 @@ void EventLoop::Parts::rebuild(const char* reason) {
 
 void EventLoop::Parts::failedTurn() {
   figures.failures.add();
+  turnEnded = now();
   turnBegan.store(0, std::memory_order_relaxed);
   const Error error = Error::fromCurrentException("turn");
   log(LogLevel::warn, "loop", loopName,
@@ -231,60 +262,76 @@ void EventLoop::Parts::failedTurn() {
 
 // --- tasks ---
 
+// Any thread. Tasks in runList and tail are those that came less those begun, and each counts as
+// come before it counts as begun; only a timer that turns out to be cancelled takes its counts
+// back.
+std::size_t EventLoop::Parts::pendingTasks() const noexcept {
+  constexpr int kEnough =
+      1000;  // an answer of a moment ago is as good, if the loop takes all along
+  std::size_t pending = 0;
+  for (int i = 0; i < kEnough; ++i) {
+    const std::uint32_t before = takes.load(std::memory_order_acquire);
+    const std::uint64_t begun = progress.load(std::memory_order_acquire);
+    const std::uint64_t came =
+        usersTaken.load(std::memory_order_acquire) + othersBegun.load(std::memory_order_acquire);
+    pending = in.inbox.userTasks() + (came > begun ? came - begun : 0);
+    if (before % 2 == 0 && takes.load(std::memory_order_acquire) == before) break;
+    cpuRelax();
+  }
+  return pending;
+}
+
 void EventLoop::Parts::takeInbox() {
-  Inbox::Taken taken = in.inbox.take();
+  if (closed) return;
+  const Inbox::Taken taken = takeCounted([this] { return in.inbox.takeOpen(); });
+  const std::uint32_t near = std::min(taken.chain.run, internal::kNodesAhead);
+  for (std::uint32_t i = 1; i <= near; ++i) __builtin_prefetch(taken.chain.first + i);
   runList.append(taken.chain);
-  runListUsers.store(runListUsers.load(std::memory_order_relaxed) + taken.userTasks,
-                     std::memory_order_relaxed);
-}
 
-// A phase runs at most what was there when it began; what tasks post waits for the next turn.
-void EventLoop::Parts::runTasks(std::int64_t ioNanos, bool hadIo) {
-  takeInbox();
-  if (!timers.isEmpty()) runList.append(timers.takeDue(real ? waitEnded : now()));
-  const TaskNode* last = runList.last;
-  if (last == nullptr) return;
-  const int ratio = ioRatio.load(std::memory_order_relaxed);
-  const bool limited = ratio != 100;
-  const std::int64_t end =
-      hadIo ? saturatingAdd(waitEnded, ioNanos * (100 - ratio) / ratio) : waitEnded;
-  std::size_t ran = 0;
-  while (TaskNode* node = runList.popFront()) {
-    internal::prefetchForWrite(internal::guess(node, internal::kNodesAhead));
-    const bool wasLast = node == last;
-    runNode(node);
-    ++ran;
-    if (wasLast) break;
-    if (limited && ran % kTasksPerBatch == 0 && (!hadIo || now() >= end)) break;
+  lastTaken = taken.userTasks;
+  takenAt = waitEnded;
+  if (lastTaken >= kStreamTasks) {
+    const bool nothingElse = real && !byHand && io->registrations() == 0;
+    streamEnds = nothingElse ? takenAt + kStreamNanos : 0;
+  } else if (lastTaken != 0 || takenAt >= streamEnds) {
+    streamEnds = 0;
+  }
+  const bool behind = lastTaken > kBehindTasks;
+  if (behind != in.behind.load(std::memory_order_relaxed)) {
+    in.behind.store(behind, std::memory_order_relaxed);
   }
 }
 
-// For the end: what is there now, and the tail tasks.
-void EventLoop::Parts::runBatch() {
-  takeInbox();
-  const TaskNode* last = runList.last;
-  while (TaskNode* node = runList.popFront()) {
-    const bool wasLast = node == last;
-    runNode(node);
-    if (wasLast) break;
-  }
-  runTail();
-}
-
-inline void EventLoop::Parts::countUserTaskBegun() noexcept {
-  const std::size_t users = runListUsers.load(std::memory_order_relaxed);
-  if (users != 0) runListUsers.store(users - 1, std::memory_order_relaxed);
+[[gnu::always_inline]] inline void EventLoop::Parts::runUserTask(TaskNode* node, const char* what) {
   if (options.maxPendingTasks != 0) reserved.fetch_sub(1, std::memory_order_relaxed);
+  noteBegin(node->task.type());
+  try {
+    node->task();
+  } catch (...) {
+    taskFailed(node->task, what);
+  }
+  if (!node->task.isTrivial()) node->task.reset();
+  used.add(node, in.inbox.pool());
 }
 
 void EventLoop::Parts::runNode(TaskNode* node) {
-  const std::uintptr_t kind = node->kind();
-  if (__builtin_expect(kind == TaskNode::user, 1)) {
-    countUserTaskBegun();
-    runGuarded(node->task, "task");
-    used.add(node, in.inbox.pool());
-    return;
+  if (__builtin_expect(node->kind() == TaskNode::user, 1)) return runUserTask(node, "task");
+  runOwnNode(node);
+}
+
+void EventLoop::Parts::runHook(Task& task, const char* what) {
+  othersBegun.store(othersBegun.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  noteBegin(task.type());
+  try {
+    task();
+  } catch (...) {
+    taskFailed(task, what);
   }
+  task.reset();
+}
+
+[[gnu::noinline]] void EventLoop::Parts::runOwnNode(TaskNode* node) {
+  const std::uintptr_t kind = node->kind();
   if ((kind & TaskNode::timer) != 0) {
     TimerNode& timer = TimerNode::of(*node);
     if ((kind & TaskNode::arm) != 0) {
@@ -305,17 +352,54 @@ void EventLoop::Parts::runNode(TaskNode* node) {
   }
 }
 
-void EventLoop::Parts::runGuarded(Task& task, const char* what) {
-  noteBegin(task.type());
-  try {
-    task();
-  } catch (...) {
-    figures.failures.add();
-    log(LogLevel::warn, "loop", loopName, ": a ", what,
-        " threw: ", Error::fromCurrentException(what).message(), " (", readableName(*task.type()),
-        ")");
+[[gnu::noinline]] void EventLoop::Parts::taskFailed(Task& task, const char* what) noexcept {
+  figures.failures.add();
+  log(LogLevel::warn, "loop", loopName, ": a ", what,
+      " threw: ", Error::fromCurrentException(what).message(), " (", readableName(*task.type()),
+      ")");
+}
+
+// A phase runs at most what was there when it began; what tasks post waits for the next turn.
+void EventLoop::Parts::runTasks(std::int64_t ioNanos, bool hadIo) {
+  if (runList.empty()) takeInbox();  // what is there comes first anyway
+  if (!timers.isEmpty()) runList.append(timers.takeDue(real ? waitEnded : now()));
+  const TaskNode* last = runList.last;
+  if (last == nullptr) return;
+  const int ratio = ioRatio.load(std::memory_order_relaxed);
+  const bool limited = ratio != 100;
+  const std::int64_t end =
+      hadIo ? saturatingAdd(waitEnded, ioNanos * (100 - ratio) / ratio) : waitEnded;
+  std::size_t ran = 0;
+  while (TaskNode* node = runList.popFront()) {
+    if (!runList.empty()) __builtin_prefetch(runList.ahead(internal::kNodesAhead));
+    const bool wasLast = node == last;
+    if (__builtin_expect(node->kind() == TaskNode::user, 1)) {
+      runUserTask(node, "task");
+    } else {
+      runOwnNode(node);
+    }
+    ++ran;
+    if (wasLast) break;
+    if (limited && ran % kTasksPerBatch == 0 && (hadIo ? now() >= end : othersWait())) break;
   }
-  task.reset();
+}
+
+// False if the next turn would go on with these tasks anyway.
+bool EventLoop::Parts::othersWait() const noexcept {
+  return strategy != nullptr || byHand || !timers.isEmpty() || !tail.empty() ||
+         io->registrations() != 0;
+}
+
+// For the end: what is there now, and the tail tasks.
+void EventLoop::Parts::runBatch() {
+  takeInbox();
+  const TaskNode* last = runList.last;
+  while (TaskNode* node = runList.popFront()) {
+    const bool wasLast = node == last;
+    runNode(node);
+    if (wasLast) break;
+  }
+  runTail();
 }
 
 void EventLoop::Parts::callbackFailed(const std::type_info& what) noexcept {
@@ -328,9 +412,12 @@ void EventLoop::Parts::callbackFailed(const std::type_info& what) noexcept {
 void EventLoop::Parts::runTimer(TimerNode& timer) {
   const std::int64_t late = now() - timer.deadline();
   const std::uint64_t before = progress.load(std::memory_order_relaxed);
+  const std::uint64_t othersBefore = othersBegun.load(std::memory_order_relaxed);
+  othersBegun.store(othersBefore + 1, std::memory_order_relaxed);
   noteBegin(timer.node().task.type());
   if (!timers.run(timer, *time)) {
-    progress.store(before, std::memory_order_relaxed);
+    progress.store(before, std::memory_order_release);
+    othersBegun.store(othersBefore, std::memory_order_relaxed);
     return;
   }
   figures.timers.add();
@@ -342,9 +429,7 @@ void EventLoop::Parts::runTimer(TimerNode& timer) {
 void EventLoop::Parts::runTail() {
   TaskChain batch = std::exchange(tail, {});
   while (TaskNode* node = batch.popFront()) {
-    countUserTaskBegun();
-    runGuarded(node->task, "tail task");
-    used.add(node, in.inbox.pool());
+    runUserTask(node, "tail task");
   }
 }
 

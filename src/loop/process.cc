@@ -10,16 +10,16 @@ namespace millrace {
 
 namespace {
 
-std::atomic<std::uint64_t> forks{0};
 std::atomic<bool> exiting{false};
 
 }  // namespace
 
-std::uint64_t currentForkGeneration() noexcept {
-  static const int registered =
-      ::pthread_atfork(nullptr, nullptr, [] { forks.fetch_add(1, std::memory_order_relaxed); });
+constinit std::atomic<std::uint64_t> forkGenerations{0};
+
+void watchForForks() noexcept {
+  static const int registered = ::pthread_atfork(
+      nullptr, nullptr, [] { forkGenerations.fetch_add(1, std::memory_order_relaxed); });
   static_cast<void>(registered);
-  return forks.load(std::memory_order_relaxed);
 }
 
 bool isExiting() noexcept { return exiting.load(std::memory_order_relaxed); }

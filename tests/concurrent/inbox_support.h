@@ -19,7 +19,7 @@ inline TaskNode* nodeFor(Inbox& inbox, Task task) {
 /// Pushes `task`; false if the inbox is closed.
 inline bool post(Inbox& inbox, Task task, std::uintptr_t kind = TaskNode::user) {
   TaskNode* node = nodeFor(inbox, std::move(task));
-  if (inbox.push(node, kind)) return true;
+  if (inbox.push(node, kind, NodeCache::ofThread())) return true;
   node->task.reset();
   NodeCache::ofThread().unget(node);
   return false;

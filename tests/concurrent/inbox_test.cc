@@ -168,7 +168,7 @@ TEST(Inbox, RemovesOneNodeAndLeavesTheRestInOrder) {
   std::vector<TaskNode*> nodes;
   for (int i = 0; i < 4; ++i) {
     nodes.push_back(nodeFor(inbox, [i, &ran] { ran.push_back(i); }));
-    inbox.push(nodes.back(), i == 3 ? TaskNode::framework : TaskNode::user);
+    inbox.push(nodes.back(), i == 3 ? TaskNode::framework : TaskNode::user, NodeCache::ofThread());
   }
 
   EXPECT_TRUE(inbox.remove(nodes[1]));
@@ -179,6 +179,56 @@ TEST(Inbox, RemovesOneNodeAndLeavesTheRestInOrder) {
   EXPECT_FALSE(inbox.remove(nodes[0]));
   nodes[1]->task.reset();
   NodeCache::ofThread().unget(nodes[1]);
+}
+
+TEST(Inbox, JoinsNoRunToANodeThatWasRemoved) {
+  Inbox inbox;
+  NodeCache& mine = NodeCache::ofThread();
+  std::vector<int> ran;
+  std::vector<TaskNode*> nodes;
+  const auto push = [&](int value) {
+    nodes.push_back(nodeFor(inbox, [value, &ran] { ran.push_back(value); }));
+    inbox.push(nodes.back(), TaskNode::user, mine);
+  };
+  push(0);
+  push(1);
+  EXPECT_TRUE(inbox.remove(nodes[0]));
+
+  push(2);  // follows 1 in memory and in the inbox, but 1 has lost the node before it
+
+  EXPECT_EQ(valuesOf(inbox, inbox.take().chain, ran), (std::vector<int>{1, 2}));
+  nodes[0]->task.reset();
+  mine.unget(nodes[0]);
+}
+
+// C055
+TEST(Inbox, TakesRunsOfSeveralThreadsInOrder) {
+  constexpr int kEach = 300;  // several slabs
+  constexpr int kThreads = 3;
+  Inbox inbox;
+  std::vector<std::vector<int>> ran(kThreads);
+  // One after the other in turns of every length, so that runs are cut anywhere.
+  std::vector<std::thread> threads;
+  std::atomic<int> turn{0};
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      auto& mine = ran[static_cast<std::size_t>(t)];
+      for (int i = 0, length = 1; i < kEach; ++length) {
+        while (turn.load() % kThreads != t) std::this_thread::yield();
+        for (int k = 0; k < length && i < kEach; ++k, ++i) {
+          post(inbox, [&mine, i] { mine.push_back(i); });
+        }
+        turn.fetch_add(1);
+      }
+    });
+  }
+  for (std::thread& each : threads) each.join();
+
+  EXPECT_EQ(inbox.userTasks(), std::size_t{kEach} * kThreads);
+  EXPECT_EQ(runAndRecycle(inbox, inbox.take().chain), std::size_t{kEach} * kThreads);
+  std::vector<int> expected(kEach);
+  for (int i = 0; i < kEach; ++i) expected[static_cast<std::size_t>(i)] = i;
+  for (const std::vector<int>& each : ran) EXPECT_EQ(each, expected);
 }
 
 TEST(Inbox, RemovesItsOnlyNode) {

@@ -17,7 +17,8 @@ struct PoolState {
   ::millrace::Inbox inbox;
   NodeCache caches[2];
   Atomic<uint32_t> finished{0};
-  int ran = 0;  // loop only
+  int ran = 0;               // loop only
+  int lastOf[2] = {-1, -1};  // loop only
 
   ~PoolState() {
     for (NodeCache& cache : caches) cache.clear();
@@ -26,8 +27,13 @@ struct PoolState {
     for (int i = 0; i < count; ++i) {
       TaskNode* node = cache.get(inbox.pool());
       EXPLORE_CHECK(!node->task, "a node that is given out is empty");
-      node->task = [this] { ++ran; };
-      EXPLORE_CHECK(inbox.push(node, TaskNode::user), "the inbox is open");
+      node->task = [this, &cache, i] {
+        ++ran;
+        int& last = lastOf[&cache - caches];
+        EXPLORE_CHECK(last + 1 == i, "the tasks of a producer run in order");
+        last = i;
+      };
+      EXPLORE_CHECK(inbox.push(node, TaskNode::user, cache), "the inbox is open");
     }
     finished.fetch_add(1, std::memory_order_seq_cst);
   }

@@ -180,7 +180,7 @@ TEST(Watchdog, ListsTheCallersAtDebug) {
   EventLoopGroup group(watched(20ms));
 
   group.execute([&gate] { quarry::haulGranite(gate); });
-  const bool told = log.awaitRecord("runGuarded");
+  const bool told = log.awaitRecord("runTasks");
   gate.open();
 
   ASSERT_TRUE(told);
@@ -191,7 +191,7 @@ TEST(Watchdog, ListsTheCallersAtDebug) {
     });
   };
   ASSERT_NE(line("haulGranite"), records.end());
-  EXPECT_LT(line("haulGranite"), line("runGuarded"));
+  EXPECT_LT(line("haulGranite"), line("runTasks"));
 }
 
 // C157
