@@ -348,6 +348,15 @@ void allocations(uint64_t count, uint64_t (*allocated)()) {
       produce(loop, lane, kMaxOutstanding, [end](uint64_t posted) { return posted != end; });
       spinUntil([&] { return lane.caughtUp(); });
     };
+    // The longest backlog there can be, with some to spare, so that no queue has to grow later.
+    std::atomic<bool> held{true};
+    loop.post([pheld = &held] {
+      while (pheld->load(std::memory_order_acquire)) pause();
+    });
+    for (uint64_t i = 0; i < 2 * kMaxOutstanding; ++i)
+      loop.post([plane = &lane] { plane->ran(0); });
+    lane.posted += 2 * kMaxOutstanding;
+    held.store(false, std::memory_order_release);
     round();
     const uint64_t before = allocated();
     round();

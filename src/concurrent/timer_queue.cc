@@ -115,10 +115,10 @@ TimerQueue::~TimerQueue() {
 }
 
 Ref<TimerNode> TimerQueue::make(std::int64_t deadline, std::int64_t period,
-                                TimerNode::Repeat repeat, Task task) {
+                                TimerNode::Repeat repeat, Task&& task, std::uint32_t references) {
   TimerNode* timer = pool_->allocate();
   auto* hot = ::new (static_cast<void*>(&timer->hot())) TimerNode::Hot;
-  hot->word.store(TimerNode::Hot::kOneRef |
+  hot->word.store(references * TimerNode::Hot::kOneRef |
                       (static_cast<std::uint32_t>(repeat) << TimerNode::Hot::kRepeatShift) |
                       (task.isTrivial() ? TimerNode::Hot::kTrivialTask : 0),
                   std::memory_order_relaxed);
@@ -126,7 +126,7 @@ Ref<TimerNode> TimerQueue::make(std::int64_t deadline, std::int64_t period,
   warm->deadline.store(deadline, std::memory_order_relaxed);
   warm->period = period;
   auto* node = ::new (static_cast<void*>(timer)) TaskNode;
-  node->task = std::move(task);
+  node->fill(std::move(task));
   return Ref<TimerNode>::adopt(timer);
 }
 
@@ -268,8 +268,11 @@ void TimerQueue::compact() {
   // The dead are kept behind the living until the heap is whole again: dropping a timer may run
   // users' destructors, and those may come back to this queue.
   std::vector<Entry, internal::LargeAllocator<Entry>> all = std::exchange(heap_, {});
+  const auto fetchAhead = [&all](std::size_t i) {
+    if (i + 16 < all.size()) __builtin_prefetch(&all[i + 16].timer->hot(), 1);
+  };
   for (std::size_t i = 0; i < all.size(); ++i) {
-    if (i + 16 < all.size()) __builtin_prefetch(&all[i + 16].timer->hot());
+    fetchAhead(i);
     if (all[i].timer->state() != TimerNode::State::cancelled) std::swap(all[kept++], all[i]);
   }
   heap_.reserve(2 * kept);
@@ -277,7 +280,10 @@ void TimerQueue::compact() {
   if (kept > 1) {
     for (std::size_t at = (kept - 2) / kArity + 1; at-- > 0;) siftDown(at, heap_[at]);
   }
-  for (std::size_t i = kept; i < all.size(); ++i) all[i].timer->unref();
+  for (std::size_t i = kept; i < all.size(); ++i) {
+    fetchAhead(i);
+    all[i].timer->unref();
+  }
 }
 
 std::size_t TimerQueue::cancelAll() noexcept {

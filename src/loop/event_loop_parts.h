@@ -91,7 +91,7 @@ struct EventLoop::Parts final : IoLoop, ClockListener {
   Result<void> startIfNeeded(TaskNode& own);
   bool arm(TimerNode& timer);
   ScheduledFuture scheduleTimer(const char* call, Duration delay, Duration period,
-                                TimerNode::Repeat repeat, Task task);
+                                TimerNode::Repeat repeat, Task&& task);
   void reject(Task&& task);
   void checkNotForked(const char* call) const;
   bool isForked() const noexcept;
@@ -236,6 +236,7 @@ struct EventLoop::Parts final : IoLoop, ClockListener {
   std::int64_t streamEnds = 0;  // not 0: posts come in a stream, which is over at this moment
   std::size_t lastTaken = 0;    // user tasks that the last look into the inbox found
   bool waitBlocked = false;     // the last wait was a sleep
+  bool wokenByPost = false;     // and was ended by a wakeup that was paid for
   bool waitWasEarly = false;    // and returned before its time with nothing to show
   std::int64_t waitEnded = 0;   // clock readings of the current turn
   std::int64_t turnEnded = 0;

@@ -117,14 +117,16 @@ Result<void> EventLoop::Parts::startIfNeeded(TaskNode& own) {
   return life.start(in.inbox, &own, [this] { return makeThread(); });
 }
 
+// Takes over one reference, which becomes the queue's.
 bool EventLoop::Parts::arm(TimerNode& timer) {
   if (self.inEventLoop()) {
-    if (closed) return false;
-    timers.add(timer);
+    if (closed) {
+      timer.unref();
+      return false;
+    }
+    timers.adopt(timer);
     return true;
   }
-  if (isForked()) return false;
-  timer.ref();  // travels with the node, becomes the queue's
   TaskNode& node = timer.node();
   if (!in.inbox.push(&node,
                      TaskNode::framework | TaskNode::borrowed | TaskNode::timer | TaskNode::arm)) {
@@ -200,12 +202,12 @@ void EventLoop::lazyExecute(Task task) {
 }
 
 ScheduledFuture EventLoop::Parts::scheduleTimer(const char* call, Duration delay, Duration period,
-                                                TimerNode::Repeat repeat, Task task) {
+                                                TimerNode::Repeat repeat, Task&& task) {
   checkTask(task, call);
   checkNotForked(call);
   const std::int64_t first = delay.count() < 0 ? 0 : delay.count();
   Ref<TimerNode> timer =
-      timers.make(saturatingAdd(now(), first), period.count(), repeat, std::move(task));
+      timers.make(saturatingAdd(now(), first), period.count(), repeat, std::move(task), 2);
   if (!arm(*timer)) {
     throw RejectedExecution(std::string(call) +
                             "(): rejected, the executor is shut down and takes no more tasks");

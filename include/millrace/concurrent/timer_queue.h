@@ -3,9 +3,9 @@
 //
 // A 4-ary heap of (deadline, timer). Cancelling does not search the heap: it marks the timer and
 // frees what it holds; the dead entry is dropped when it comes to the top, or when there were so
-// many cancels that half of the heap may be dead and the heap is rebuilt without them, so memory
-// stays within twice what lives. That makes cancel O(1) amortised, and possible from any thread
-// without a message to the loop.
+// many cancels that three quarters of the heap may be dead and the heap is rebuilt without them, so
+// memory stays within four times what lives. That makes cancel O(1) amortised, and possible from
+// any thread without a message to the loop.
 //
 // Threads: loop thread only, except where a line says "any thread". Nothing is allocated before the
 // first timer. See docs/design/timers.md.
@@ -83,9 +83,9 @@ class MILLRACE_API TimerQueue {
   TimerQueue& operator=(const TimerQueue&) = delete;
   ~TimerQueue();
 
-  /// A timer, not yet armed. Any thread.
+  /// A timer, not yet armed. Any thread. With two references one is for adopt().
   Ref<TimerNode> make(std::int64_t deadline, std::int64_t period, TimerNode::Repeat repeat,
-                      Task task);
+                      Task&& task, std::uint32_t references = 1);
   /// Arms `timer`; the queue takes a reference.
   void add(TimerNode& timer);
   /// Arms a timer whose reference for the queue was taken before.
@@ -130,7 +130,7 @@ class MILLRACE_API TimerQueue {
   void popTop() noexcept;
   void finish(TimerNode& timer, Error failure);
   void noteCancel() {
-    if (++cancels_ * 2 > heap_.size() && heap_.size() >= kWorthCompacting) compact();
+    if (++cancels_ * 4 > heap_.size() * 3 && heap_.size() >= kWorthCompacting) compact();
   }
   void compact();
 
