@@ -22,8 +22,7 @@ bool EventExecutor::awaitTermination(Deadline until) const {
   if (inEventLoop()) {
     throw BlockingOperation(
         "awaitTermination() on the executor's own thread would wait for ever: the thread cannot "
-        "end "
-        "while it waits for its end; call it from another thread or use terminationFuture()");
+        "end while it waits for its end; call it from another thread or use terminationFuture()");
   }
   return terminationFuture().await(until);
 }

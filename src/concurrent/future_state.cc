@@ -126,8 +126,9 @@ bool FutureState::await(Deadline until) const {
   if (isDone()) return true;
   if (executor_->inEventLoop()) {
     throw BlockingOperation(
-        "waiting for a future on the thread of its own loop would wait for ever: only this thread "
-        "can complete it; use addListener() or co_await instead of get(), sync() or await()");
+        "waiting for a future on the thread of its own executor would wait for ever: only this "
+        "thread can complete it; use addListener() or co_await instead of get(), sync() or "
+        "await()");
   }
   const std::uintptr_t before = word_.fetch_or(kWaited, std::memory_order_acq_rel);
   if ((before & kDone) != 0) return true;

@@ -56,8 +56,7 @@ class GlobalExecutor final : public Executor {
     if (tlsInGlobal) {
       throw BlockingOperation(
           "awaitGlobalExecutor() in a task of the global executor would wait for ever: it waits "
-          "for "
-          "that very task; call it from another thread");
+          "for that very task; call it from another thread");
     }
     std::unique_lock lock(mutex_);
     for (;;) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <millrace/base/check.h>
 #include <millrace/concurrent/inbox.h>
 
+#include <new>
 #include <utility>
 
 namespace millrace {
@@ -58,7 +60,7 @@ NodeSlab* NodePool::takeAll() noexcept {
   return slabOf(head_.exchange(0, std::memory_order_acquire));
 }
 
-void NodeCache::refill(NodePool& pool) {
+void NodeCache::refill(NodePool& pool) noexcept {
   if (!registered_) {
     registered_ = true;
     static thread_local ClearAtThreadEnd atEnd;
@@ -69,7 +71,8 @@ void NodeCache::refill(NodePool& pool) {
   if (slab != nullptr) {
     spare_ = slab->next.read();
   } else {
-    slab = new NodeSlab;
+    slab = new (std::nothrow) NodeSlab;
+    MR_CHECK(slab != nullptr, "out of memory for tasks");
   }
   endRun();  // a slab that comes back has the same addresses
   next_ = slab->nodes;

@@ -130,13 +130,14 @@ Ref<TimerNode> TimerQueue::make(std::int64_t deadline, std::int64_t period,
   return Ref<TimerNode>::adopt(timer);
 }
 
-void TimerQueue::add(TimerNode& timer) {
+void TimerQueue::add(TimerNode& timer) noexcept {
   timer.ref();
   arm(timer);
 }
 
-void TimerQueue::arm(TimerNode& timer) {
-  if (closed_) timer.cancel();
+// Memory that cannot be had ends the process: half an armed timer would be worse.
+void TimerQueue::arm(TimerNode& timer) noexcept {
+  if (closed_ && timer.cancel()) ++refused_;
   if (timer.state() == TimerNode::State::cancelled) {
     timer.unref();
     return;
@@ -262,7 +263,7 @@ void TimerQueue::finish(TimerNode& timer, Error failure) {
   timer.unref();
 }
 
-void TimerQueue::compact() {
+void TimerQueue::compact() noexcept {
   cancels_ = 0;
   std::size_t kept = 0;
   // The dead are kept behind the living until the heap is whole again: dropping a timer may run
@@ -288,7 +289,7 @@ void TimerQueue::compact() {
 
 std::size_t TimerQueue::cancelAll() noexcept {
   closed_ = true;
-  std::size_t cancelled = 0;
+  std::size_t cancelled = std::exchange(refused_, 0);
   const auto all = std::exchange(heap_, {});
   for (const Entry& entry : all) {
     if (entry.timer->cancel()) ++cancelled;

@@ -104,9 +104,9 @@ const IoType& EventLoop::ioType() const noexcept { return parts_->io->type(); }
 
 void EventLoop::rebuildSelector() {
   if (inEventLoop()) {
-    parts_->rebuild("somebody asked for it");
+    parts_->rebuildAndTell("somebody asked for it");
   } else {
-    execute([this] { parts_->rebuild("somebody asked for it"); });
+    execute([this] { parts_->rebuildAndTell("somebody asked for it"); });
   }
 }
 

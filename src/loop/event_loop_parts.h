@@ -127,7 +127,8 @@ struct EventLoop::Parts final : IoLoop, ClockListener {
   void letTasksGather() noexcept;
   bool othersWait() const noexcept;
   void runBatch();
-  void rebuild(const char* reason);
+  Result<void> rebuild();
+  void rebuildAndTell(const char* reason);
   void failedTurn();
   void takeInbox();
   void runTasks(std::int64_t ioNanos, bool hadIo);
@@ -243,6 +244,7 @@ struct EventLoop::Parts final : IoLoop, ClockListener {
   std::int64_t lastExecution = 0;
   std::int64_t shutdownBegan = 0;
   bool shutdownBegun = false;
+  std::string engineFailure;  // why the current turn fails, if it is the engine
   ShutdownReport report;
   Error bodyFailure;
 };

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <exception>
 #include <optional>
+#include <thread>
 
 namespace millrace {
 
@@ -25,6 +26,11 @@ constexpr std::int64_t kStreamNanos = 4000;
 constexpr std::size_t kBehindTasks = 256;
 constexpr int kPrematureWorthALine = 3;
 constexpr std::int64_t kLateNanos = 1'000'000;
+
+std::string outcomeOf(const Result<void>& rebuilt) {
+  if (rebuilt) return "selector made anew";
+  return "the selector could not be made anew, the old one stays: " + rebuilt.error().message();
+}
 
 }  // namespace
 
@@ -151,8 +157,7 @@ int EventLoop::Parts::ioPhase(Deadline limit) {
 WaitOutcome EventLoop::Parts::waitForIo(Deadline until) {
   Result<WaitOutcome> found = io->wait(until);
   if (found) return *found;
-  log(LogLevel::warn, "loop", loopName, ": the engine failed: ", found.error().message());
-  rebuild("its engine failed");
+  engineFailure = "the engine failed: " + found.error().message() + "; " + outcomeOf(rebuild());
   throw Exception(found.error());
 }
 
@@ -231,29 +236,30 @@ bool EventLoop::Parts::noteWaitEnd(bool early) {
       culprit < 0 ? std::string()
                   : "; descriptor " + std::to_string(culprit) +
                         " reports events that nobody watches (closed without unwatch?)");
-  rebuild("it returned early too often");
+  rebuildAndTell("it returned early too often");
   premature = 0;
   return true;
 }
 
-void EventLoop::Parts::rebuild(const char* reason) {
+Result<void> EventLoop::Parts::rebuild() {
   Result<void> made = io->rebuild();
-  if (made) {
-    figures.rebuilds.add();
-    log(LogLevel::info, "loop", loopName, ": selector made anew, ", reason);
-  } else {
-    log(LogLevel::error, "loop", loopName,
-        ": the selector could not be made anew, the old one stays: ", made.error().message());
-  }
+  if (made) figures.rebuilds.add();
+  return made;
+}
+
+void EventLoop::Parts::rebuildAndTell(const char* reason) {
+  const Result<void> made = rebuild();
+  log(made ? LogLevel::info : LogLevel::error, "loop", loopName, ": ", reason, "; ",
+      outcomeOf(made));
 }
 
 void EventLoop::Parts::failedTurn() {
   figures.failures.add();
   turnEnded = now();
   turnBegan.store(0, std::memory_order_relaxed);
-  const Error error = Error::fromCurrentException("turn");
-  log(LogLevel::warn, "loop", loopName,
-      ": a turn failed, the loop goes on after a pause: ", error.message());
+  std::string cause = std::exchange(engineFailure, {});
+  if (cause.empty()) cause = Error::fromCurrentException("turn").message();
+  log(LogLevel::warn, "loop", loopName, ": a turn failed, the loop goes on after a pause: ", cause);
   if (life.state() == State::shuttingDown) return;
   // Not in the engine, which may be what fails. A request to stop ends the pause.
   const Deadline until = Deadline::after(options.errorPause);
@@ -268,19 +274,21 @@ void EventLoop::Parts::failedTurn() {
 // come before it counts as begun; only a timer that turns out to be cancelled takes its counts
 // back.
 std::size_t EventLoop::Parts::pendingTasks() const noexcept {
-  constexpr int kEnough =
-      1000;  // an answer of a moment ago is as good, if the loop takes all along
-  std::size_t pending = 0;
-  for (int i = 0; i < kEnough; ++i) {
+  constexpr int kLooksBeforeYield = 100;
+  for (int looks = 0;; ++looks) {
     const std::uint32_t before = takes.load(std::memory_order_acquire);
     const std::uint64_t begun = progress.load(std::memory_order_acquire);
     const std::uint64_t came =
         usersTaken.load(std::memory_order_acquire) + othersBegun.load(std::memory_order_acquire);
-    pending = in.inbox.userTasks() + (came > begun ? came - begun : 0);
-    if (before % 2 == 0 && takes.load(std::memory_order_acquire) == before) break;
-    cpuRelax();
+    const std::size_t pending = in.inbox.userTasks() + (came > begun ? came - begun : 0);
+    const bool taking = before % 2 != 0 || takes.load(std::memory_order_acquire) != before;
+    if (!taking || isForked()) return pending;
+    if (looks < kLooksBeforeYield) {
+      cpuRelax();
+    } else {
+      std::this_thread::yield();  // the loop may wait for our processor
+    }
   }
-  return pending;
 }
 
 void EventLoop::Parts::takeInbox() {

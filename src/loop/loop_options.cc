@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <millrace/base/log.h>
+#include <millrace/concurrent/global_executor.h>
 #include <millrace/loop/io.h>
 #include <millrace/loop/loop_options.h>
 #include <millrace/sys/thread.h>
@@ -85,6 +86,12 @@ LoopOptions& LoopOptions::clock(Clock& value) {
 }
 
 LoopOptions& LoopOptions::executor(Executor& value) {
+  if (&value == &immediateExecutor()) {
+    refuse(
+        "executor(): the immediate executor would run the loop inside the call that starts it; "
+        "give "
+        "one that has threads, a ThreadPool for example");
+  }
   values_.executor = &value;
   return *this;
 }

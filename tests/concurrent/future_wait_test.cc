@@ -115,7 +115,7 @@ TEST(FutureWait, OnTheOwnLoopsThreadThrowsAtOnceAndSaysWhy) {
   } catch (const BlockingOperation& e) {
     EXPECT_STREQ(
         e.what(),
-        "waiting for a future on the thread of its own loop would wait for ever: only this "
+        "waiting for a future on the thread of its own executor would wait for ever: only this "
         "thread can complete it; use addListener() or co_await instead of get(), sync() or "
         "await()");
   }

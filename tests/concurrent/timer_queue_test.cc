@@ -20,6 +20,17 @@ class TimerQueueTest : public test::TimerFixture {
   std::vector<int> ran;
 };
 
+TEST_F(TimerQueueTest, CountsTimersThatComeAfterTheEnd) {
+  queue->add(*queue->make(1, 0, Repeat::no, [] {}));
+  EXPECT_EQ(queue->cancelAll(), 1U);
+
+  queue->add(*queue->make(2, 0, Repeat::no, [] {}));
+  queue->add(*queue->make(3, 10, Repeat::atFixedRate, [] {}));
+
+  EXPECT_EQ(queue->cancelAll(), 2U);
+  EXPECT_EQ(queue->cancelAll(), 0U);
+}
+
 TEST_F(TimerQueueTest, IsEmptyAtFirst) {
   EXPECT_TRUE(queue->isEmpty());
   EXPECT_EQ(queue->size(), 0U);

@@ -4,6 +4,7 @@
 #include "support/loop_test.h"
 
 #include <millrace/base/error.h>
+#include <millrace/concurrent/global_executor.h>
 #include <millrace/concurrent/thread_pool.h>
 #include <millrace/sys/thread.h>
 
@@ -12,6 +13,7 @@
 
 #include <atomic>
 #include <set>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <utility>
@@ -102,6 +104,12 @@ TEST(EventLoopExecutor, AnExecutorThatHasEndedRejectsEveryPost) {
   // Unlike Netty's it needs no thread to end.
   EXPECT_TRUE(loop.shutdownGracefully().isSuccess());
   EXPECT_TRUE(loop.isTerminated());
+}
+
+// C022
+TEST(EventLoopExecutor, AnExecutorWithoutThreadsIsRefused) {
+  EXPECT_THAT(textOf<std::invalid_argument>([] { LoopOptions().executor(immediateExecutor()); }),
+              HasSubstr("executor(): the immediate executor would run the loop inside the call"));
 }
 
 // C022 C035

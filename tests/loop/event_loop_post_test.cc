@@ -165,6 +165,28 @@ TEST_P(EventLoopPost, PendingTasksAreCountedFromAnyThread) {
   EXPECT_EQ(loop.pendingTasks(), 0U);
 }
 
+// C065
+TEST_P(EventLoopPost, PendingTasksAreNeverMissedWhileTheLoopTakesThem) {
+  std::uint64_t posted = 0;
+  for (int round = 0; round < 20'000; ++round) {
+    for (int i = 0; i <= round % 20; ++i, ++posted) loop.execute([] {});
+    while (loop.pendingTasks() != 0) std::this_thread::yield();
+    ASSERT_GE(loop.metrics().tasks, posted);  // none pending: all have begun
+  }
+}
+
+// A stream of posts that stops and goes on, in every rhythm: nothing waits for the next post.
+TEST_P(EventLoopPost, TheLastTasksOfAStreamAreNotForgotten) {
+  for (int round = 0; round < 300; ++round) {
+    std::atomic<int> ran{0};
+    const int count = round % 100 + 1;
+    for (int i = 0; i < count; ++i) {
+      loop.execute([&ran] { ran.fetch_add(1, std::memory_order_release); });
+    }
+    while (ran.load(std::memory_order_acquire) != count) std::this_thread::yield();
+  }
+}
+
 // C065: in the middle of a batch, while others look
 TEST_P(EventLoopPost, PendingTasksShrinkOneByOne) {
   std::vector<std::size_t> seen;

@@ -288,7 +288,7 @@ TEST(EventLoopReject, WaitingOnTheOwnLoopThrowsAtOnce) {
           .get();
 
   for (const std::string& text : texts) {
-    EXPECT_THAT(text, AllOf(HasSubstr("own loop"), HasSubstr("addListener()")));
+    EXPECT_THAT(text, AllOf(HasSubstr("own executor"), HasSubstr("addListener()")));
   }
   EXPECT_THAT(end, AllOf(HasSubstr("awaitTermination()"), HasSubstr("terminationFuture()")));
 }

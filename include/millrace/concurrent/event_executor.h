@@ -65,7 +65,7 @@ class MILLRACE_API EventExecutor : public Executor {
   /// Runs `fn` and gives its result, or what it throws, to the future. Rejection as for execute().
   /// A future cancelled before its turn keeps `fn` from running.
   template <class F, class R = std::invoke_result_t<std::decay_t<F>&>>
-  Future<R> submit(F&& fn);
+  [[nodiscard]] Future<R> submit(F&& fn);
 
   /// Runs `task` once, `delay` from now; a negative delay is now. Throws std::invalid_argument for
   /// an empty task, RejectedExecution once the executor is shut down.

@@ -57,7 +57,7 @@ class ResultState final : public FutureState {
 
 /// The handle of a result that comes later. Copies share one result. May be empty: `valid()`.
 template <class T>
-class [[nodiscard]] Future {
+class Future {
  public:
   using value_type = T;
 

@@ -222,7 +222,7 @@ class NodeCache {
 
   /// A node whose task is empty or trivial: the next one of the slab at hand, of a used one from
   /// `pool`, or new.
-  TaskNode* get(NodePool& pool) {
+  TaskNode* get(NodePool& pool) noexcept {
     if (__builtin_expect(next_ == end_, 0)) refill(pool);
     const TaskNode* ahead = next_ + internal::kNodesAhead;
     internal::prefetchForWrite(ahead < end_ ? ahead : ofNextSlab(ahead, pool));
@@ -239,7 +239,7 @@ class NodeCache {
  private:
   friend struct ClearAtThreadEnd;
   friend class Inbox;
-  MILLRACE_API void refill(NodePool& pool);
+  MILLRACE_API void refill(NodePool& pool) noexcept;
   // What comes where `ahead` would be if the slab at hand were longer. Asks the pool before the
   // slab is used up, so that the lines of the next one are there in time.
   const TaskNode* ofNextSlab(const TaskNode* ahead, NodePool& pool) noexcept {

@@ -73,7 +73,7 @@ class MILLRACE_API ThreadPool final : public Executor {
   /// `notifyOn`: by default on the thread of the pool that ran it, or on the one that adds them
   /// later. Throws as execute() does. A future cancelled before its turn keeps `fn` from running.
   template <class F, class R = std::invoke_result_t<std::decay_t<F>&>>
-  Future<R> submit(F&& fn, Executor& notifyOn = immediateExecutor()) {
+  [[nodiscard]] Future<R> submit(F&& fn, Executor& notifyOn = immediateExecutor()) {
     Promise<R> promise(notifyOn);
     Future<R> future = promise.future();
     execute(internal::completing(std::move(promise), std::forward<F>(fn)));

@@ -87,9 +87,9 @@ class MILLRACE_API TimerQueue {
   Ref<TimerNode> make(std::int64_t deadline, std::int64_t period, TimerNode::Repeat repeat,
                       Task&& task, std::uint32_t references = 1);
   /// Arms `timer`; the queue takes a reference.
-  void add(TimerNode& timer);
+  void add(TimerNode& timer) noexcept;
   /// Arms a timer whose reference for the queue was taken before.
-  void adopt(TimerNode& timer) { arm(timer); }
+  void adopt(TimerNode& timer) noexcept { arm(timer); }
 
   /// The earliest deadline, or WakeupWord::kNever's value if there is none.
   std::int64_t next() noexcept;
@@ -100,7 +100,8 @@ class MILLRACE_API TimerQueue {
   /// Gives the reference back. Returns whether it ran. What the task throws ends a repeating timer
   /// and fails its future; if nobody asked for that, it is logged.
   bool run(TimerNode& timer, const Clock& clock);
-  /// Cancels everything that is armed; returns how many. Later adds are cancelled at once.
+  /// Cancels everything that is armed; returns how many. Later adds are cancelled at once, and
+  /// counted by the next call.
   std::size_t cancelAll() noexcept;
 
   /// True if nothing is armed, not even something cancelled.
@@ -124,15 +125,15 @@ class MILLRACE_API TimerQueue {
     TimerNode* timer;
   };
   static bool earlier(const Entry& a, const Entry& b) noexcept;
-  void arm(TimerNode& timer);
+  void arm(TimerNode& timer) noexcept;
   void siftUp(std::size_t at, Entry entry) noexcept;
   void siftDown(std::size_t at, Entry entry) noexcept;
   void popTop() noexcept;
   void finish(TimerNode& timer, Error failure);
-  void noteCancel() {
+  void noteCancel() noexcept {
     if (++cancels_ * 4 > heap_.size() * 3 && heap_.size() >= kWorthCompacting) compact();
   }
-  void compact();
+  void compact() noexcept;
 
   static constexpr std::size_t kWorthCompacting = 64;
 
@@ -141,7 +142,8 @@ class MILLRACE_API TimerQueue {
   std::uint64_t nextSequence_ = 0;
   std::size_t cancels_ = 0;  // on the loop's thread since the last compaction
   bool closed_ = false;
-  TimerPool* pool_;  // outlives the queue while handles hold timers of it
+  std::size_t refused_ = 0;  // cancelled on arrival since closed
+  TimerPool* pool_;          // outlives the queue while handles hold timers of it
 };
 
 }  // namespace millrace

@@ -52,7 +52,8 @@ class MILLRACE_API EventLoop final : public EventExecutor, public RefCounted<Eve
   };
 
   /// A loop without a thread: whoever calls run() or runNow() drives it. The first thread that does
-  /// so is its owner. Throws Exception if the engine cannot be made.
+  /// so is its owner. Drive it until its tasks have run, or shut it down: futures of tasks that
+  /// still wait hold on to it. Throws Exception if the engine cannot be made.
   static Ref<EventLoop> handDriven(const LoopOptions& options);
   static Ref<EventLoop> handDriven();
 

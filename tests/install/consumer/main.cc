@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The smallest use of an installed Millrace: prints the version of the library it runs with.
-#include <millrace/base/version.h>
+// The smallest use of an installed Millrace: a task on a loop tells the library's version.
+#include <millrace/millrace.h>
 
 #include <cstdio>
 
 int main() {
-  std::printf("millrace %s\n", millrace::version());
+  millrace::EventLoopGroup group(1);
+  const char* version = group.next().submit([] { return millrace::version(); }).get();
+  std::printf("millrace %s\n", version);
+  group.shutdownGracefully().sync();
   return 0;
 }
