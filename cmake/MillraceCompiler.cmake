@@ -40,10 +40,8 @@ endif()
 if(PROJECT_IS_TOP_LEVEL AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   find_program(MILLRACE_CCACHE ccache)
   if(MILLRACE_CCACHE)
-    # The sloppiness lets ccache serve files that use a precompiled header; without the directory in
-    # the hash a second checkout finds what the first one compiled.
-    set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_NOHASHDIR=1
-        "CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}" CCACHE_SLOPPINESS=pch_defines,time_macros
-        ${MILLRACE_CCACHE})
+    # The sloppiness lets ccache serve files that use a precompiled header.
+    set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env
+        CCACHE_SLOPPINESS=pch_defines,time_macros ${MILLRACE_CCACHE})
   endif()
 endif()

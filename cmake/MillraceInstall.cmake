@@ -30,6 +30,12 @@ foreach(lib IN LISTS CMAKE_DL_LIBS LIBDW_LIBRARIES)
   string(APPEND millrace_pc_private " -l${lib}")
 endforeach()
 string(STRIP "${millrace_pc_private}" millrace_pc_private)
+# A static library needs them always; few people know of pkg-config's --static.
+if(BUILD_SHARED_LIBS)
+  set(millrace_pc_static "")
+else()
+  set(millrace_pc_static " ${millrace_pc_private}")
+endif()
 configure_file("${PROJECT_SOURCE_DIR}/cmake/millrace-core.pc.in"
                "${PROJECT_BINARY_DIR}/millrace-core.pc" @ONLY)
 install(FILES "${PROJECT_BINARY_DIR}/millrace-core.pc"

@@ -84,7 +84,7 @@ void FutureState::startNotifying() noexcept {
   }
   auto later = [self = Ref<FutureState>(this)] { self->notify(); };
   // A loop that is gone runs nothing more; its callbacks must not be lost for that.
-  if (!executor_->tryExecute(later)) globalExecutor().execute(std::move(later));
+  if (!executor_->executeOwn(later)) globalExecutor().execute(std::move(later));
 }
 
 void FutureState::notify() noexcept {
@@ -124,11 +124,11 @@ void FutureState::notify() noexcept {
 
 bool FutureState::await(Deadline until) const {
   if (isDone()) return true;
-  if (executor_->inEventLoop()) {
+  if (executor_->waitsForItself()) {
     throw BlockingOperation(
         "waiting for a future on the thread of its own executor would wait for ever: only this "
         "thread can complete it; use addListener() or co_await instead of get(), sync() or "
-        "await()");
+        "await(), or run() a loop that you drive by hand");
   }
   const std::uintptr_t before = word_.fetch_or(kWaited, std::memory_order_acq_rel);
   if ((before & kDone) != 0) return true;

@@ -10,6 +10,8 @@
 #include <cstdlib>
 #include <deque>
 #include <mutex>
+#include <new>
+#include <pthread.h>
 #include <stdexcept>
 #include <unistd.h>
 #include <utility>
@@ -23,7 +25,7 @@ thread_local bool tlsInGlobal = false;
 class GlobalExecutor final : public Executor {
  public:
   static GlobalExecutor& get() {
-    static GlobalExecutor& executor = *new GlobalExecutor;
+    static GlobalExecutor& executor = *makeFirst();
     return executor;
   }
 
@@ -73,7 +75,22 @@ class GlobalExecutor final : public Executor {
   }
 
  private:
-  GlobalExecutor() { std::atexit(&GlobalExecutor::joinAtExit); }
+  GlobalExecutor() = default;
+
+  static GlobalExecutor* makeFirst() {
+    auto* made = new GlobalExecutor;
+    std::atexit(&GlobalExecutor::joinAtExit);
+    ::pthread_atfork(nullptr, nullptr, &GlobalExecutor::beginAnewInChild);
+    return made;
+  }
+
+  // The thread stayed in the parent, and who knows who held the lock: nothing of it can be used or
+  // destroyed. What was queued is the parent's to run.
+  static void beginAnewInChild() {
+    GlobalExecutor& self = get();
+    ::new (static_cast<void*>(&self)) GlobalExecutor;
+    tlsInGlobal = false;
+  }
 
   // A thread that has just done its last work is joined, so that it does not look like a leak. One
   // that is still at work gets a moment and is then left to the exit, as are those of a forked

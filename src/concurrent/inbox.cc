@@ -31,12 +31,22 @@ NodeSlab* slabOf(std::uint64_t word) noexcept {
 void deleteAll(NodeSlab* first) noexcept {
   while (first != nullptr) {
     NodeSlab* next = first->next.read();
-    delete first;
+    NodeSlab::free(first);
     first = next;
   }
 }
 
 }  // namespace
+
+NodeSlab* NodeSlab::make() noexcept { return new (std::nothrow) NodeSlab; }
+
+void NodeSlab::free(NodeSlab* slab) noexcept {
+#if defined(MILLRACE_EXPLORE)
+  delete slab;  // its words are the explorer's
+#else
+  ::operator delete (slab, std::align_val_t{alignof(NodeSlab)});
+#endif
+}
 
 NodePool::~NodePool() { deleteAll(slabOf(head_.load(std::memory_order_acquire))); }
 
@@ -46,7 +56,7 @@ void NodePool::give(NodeSlab& slab) noexcept {
   std::uint64_t wanted = 0;
   do {
     if (CountedHead::count(seen) >= kMaxSlabs) {
-      delete &slab;
+      NodeSlab::free(&slab);
       return;
     }
     slab.next.write() = slabOf(seen);
@@ -71,7 +81,7 @@ void NodeCache::refill(NodePool& pool) noexcept {
   if (slab != nullptr) {
     spare_ = slab->next.read();
   } else {
-    slab = new (std::nothrow) NodeSlab;
+    slab = NodeSlab::make();
     MR_CHECK(slab != nullptr, "out of memory for tasks");
   }
   endRun();  // a slab that comes back has the same addresses
@@ -85,7 +95,7 @@ void NodeCache::unget(TaskNode* node) noexcept {
   if (node + 1 == next_) {
     next_ = node;
   } else if (NodeSlab& slab = NodeSlab::of(node); slab.finish(1)) {
-    delete &slab;
+    NodeSlab::free(&slab);
   }
   if (ended_) clear();
 }
@@ -93,7 +103,7 @@ void NodeCache::unget(TaskNode* node) noexcept {
 void NodeCache::clear() noexcept {
   if (next_ != end_) {
     NodeSlab& slab = NodeSlab::of(next_);
-    if (slab.finish(static_cast<std::uint32_t>(end_ - next_))) delete &slab;
+    if (slab.finish(static_cast<std::uint32_t>(end_ - next_))) NodeSlab::free(&slab);
   }
   next_ = end_ = nullptr;
   deleteAll(std::exchange(spare_, nullptr));

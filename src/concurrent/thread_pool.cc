@@ -71,7 +71,8 @@ ThreadPool::~ThreadPool() {
   }
   if (!core_->isShuttingDown())
     core_->shutdownGracefully(Duration::zero(), std::chrono::seconds(15));
-  const bool mayWait = !core_->inEventLoop() && !globalExecutor().inEventLoop();
+  const bool mayWait = internal::tlsCurrentExecutor == nullptr && !core_->inEventLoop() &&
+                       !globalExecutor().inEventLoop();
   if (mayWait && !core_->awaitEnd()) {
     log(LogLevel::error, "concurrent", "the pool \"", core_->name(),
         "\" dies before its tasks: ", core_->threads(), " threads (mr-", core_->name(),

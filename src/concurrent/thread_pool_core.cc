@@ -51,12 +51,10 @@ bool ThreadPool::Core::tryExecute(Task task) {
 ThreadPool::Core::Answer ThreadPool::Core::take(Task& task, Error& failure) {
   if (!task) throw std::invalid_argument("execute(): the task is empty; give it a callable");
   Lock lock(mutex_);
-  if (phase_ == Phase::shuttingDown) {
-    endIfTime(settings_.clock->nanos());
-    lastWork_ = settings_.clock->nanos();
-  }
+  if (phase_ == Phase::shuttingDown) endIfTime(settings_.clock->nanos());
   if (phase_ >= Phase::shutdown) return Answer::stopped;
   if (queue_.size() >= settings_.capacity) return Answer::full;
+  if (phase_ == Phase::shuttingDown) lastWork_ = settings_.clock->nanos();
   queue_.push_back(std::move(task));
   failure = startThreadIfNeeded();
   if (failure && alive_ == 0) {

@@ -2,6 +2,7 @@
 #include "concurrent/timer_pool.h"
 
 #include <millrace/base/log.h>
+#include <millrace/concurrent/global_executor.h>
 #include <millrace/concurrent/timer_queue.h>
 
 #include <limits>
@@ -92,7 +93,10 @@ Future<void> TimerNode::future() {
   Warm& mine = warm();
   FutureOfTimer* made = mine.future.load(std::memory_order_acquire);
   if (made == nullptr) {
-    Ref<FutureOfTimer> fresh = makeRef<FutureOfTimer>(slab().pool->owner());
+    // A timer that has ended may have outlived its loop.
+    const bool ended = state() == State::done || state() == State::cancelled;
+    Ref<FutureOfTimer> fresh =
+        makeRef<FutureOfTimer>(ended ? globalExecutor() : slab().pool->owner());
     if (mine.future.compare_exchange_strong(made, fresh.get(), std::memory_order_acq_rel,
                                             std::memory_order_acquire)) {
       made = fresh.release();
@@ -191,6 +195,10 @@ void TimerQueue::popTop() noexcept {
 }
 
 std::int64_t TimerQueue::next() noexcept {
+  if (const std::size_t elsewhere = pool_->takeCancelsElsewhere(); elsewhere != 0) {
+    cancels_ += elsewhere;
+    compactIfWorthIt();
+  }
   while (!heap_.empty()) {
     TimerNode& top = *heap_.front().timer;
     if (top.state() != TimerNode::State::cancelled) return heap_.front().deadline;

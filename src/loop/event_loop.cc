@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "loop/end_executor.h"
 #include "loop/event_loop_parts.h"
 
 #include <millrace/concurrent/global_executor.h>
@@ -8,6 +9,16 @@
 #include <stdexcept>
 
 namespace millrace {
+
+namespace {
+
+Ref<EndExecutor> endExecutorOf(const EventLoop& loop) {
+  Ref<EndExecutor> made = makeRef<EndExecutor>();
+  made->refuseWaitingOn(loop);
+  return made;
+}
+
+}  // namespace
 
 EventLoop::Parts::Parts(EventLoop& loop, const LoopOptions::Values& values, std::string loopTitle,
                         int loopIndex, bool drivenByHand)
@@ -19,7 +30,7 @@ EventLoop::Parts::Parts(EventLoop& loop, const LoopOptions::Values& values, std:
       time(values.clock != nullptr ? values.clock : &Clock::real()),
       real(time->isReal()),
       forkGeneration((watchForForks(), currentForkGeneration())),
-      terminated(globalExecutor()),
+      terminated(*endExecutorOf(loop)),
       terminatedFuture(terminated.future()),
       timers(loop) {
   if (options.strategy) {
@@ -32,7 +43,9 @@ EventLoop::Parts::Parts(EventLoop& loop, const LoopOptions::Values& values, std:
   if (!io) throw std::invalid_argument(loopName + ": the engine factory gave nothing");
   ioRatio.store(options.ioRatio, std::memory_order_relaxed);
   stopNode.task = [this] { beginShutdown(); };
-  tickNode.task = [this] { tickQueued.store(false, std::memory_order_release); };
+  // An exchange: a store could wait until after the loop has read the clock, and the mover's would
+  // find it queued still. tests/interleave/production_tick_test.cc explores it.
+  tickNode.task = [this] { tickQueued.exchange(false, std::memory_order_acq_rel); };
   if (!real) time->addListener(*this);
 }
 
@@ -67,6 +80,11 @@ Ref<EventLoop> EventLoop::handDriven(const LoopOptions& options) {
 EventLoop* EventLoop::current() noexcept {
   // Pools set it, too.
   return const_cast<EventLoop*>(dynamic_cast<const EventLoop*>(internal::tlsCurrentExecutor));
+}
+
+bool EventLoop::waitsForItself() const noexcept {
+  return inEventLoop() ||
+         (parts_->byHand && parts_->driver.load(std::memory_order_relaxed) == currentThread());
 }
 
 std::size_t EventLoop::pendingTasks() const noexcept { return parts_->pendingTasks(); }

@@ -72,8 +72,7 @@ std::string EventLoop::dump() const {
     Task ask = [&parts, done = std::move(promise), alive = Ref<const EventLoop>(this)] {
       done.trySuccess(parts.describeInLoop());
     };
-    if (parts.postFromOutside(ask, Parts::Wake::now, Parts::IfNoThread::tell) &&
-        answer.await(Deadline::after(std::chrono::milliseconds(100)))) {
+    if (parts.postOwn(ask) && answer.await(Deadline::after(std::chrono::milliseconds(100)))) {
       return text + answer.get();
     }
     text += "  does not answer";

@@ -334,8 +334,9 @@ std::size_t EventLoop::run(Deadline until) {
     throw std::logic_error(name() + ": run() from within its own turn");
   }
   if (isShutdown()) return 0;
-  if (parts.cache == nullptr) {
+  if (!parts.begunByHand) {
     if (!parts.life.startByHand()) return 0;  // another thread is ending it
+    parts.begunByHand = true;
     parts.beginRunning();
   }
   parts.turnEnded = 0;  // what the caller did between two runs is not I/O time

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "loop/end_executor.h"
 #include "loop/event_loop_parts.h"
 #include "loop/watchdog.h"
 
@@ -23,7 +24,8 @@ struct EventLoopGroup::Core {
   std::vector<Ref<EventLoop>> loops;
   std::unique_ptr<Chooser> chooser;
   std::shared_ptr<Watchdog> watchdog;  // shared with the loops; null: none
-  Promise<ShutdownReport> terminated{globalExecutor()};
+  Ref<EndExecutor> endExecutor = makeRef<EndExecutor>();
+  Promise<ShutdownReport> terminated{*endExecutor};
   Future<ShutdownReport> terminatedFuture = terminated.future();
   std::mutex mutex;
   std::size_t left = 0;   // guarded by mutex: loops that have not ended
@@ -80,6 +82,7 @@ EventLoopGroup::EventLoopGroup(const LoopOptions& options) : core_(std::make_sha
     for (int i = 0; i < count; ++i) {
       std::string title = "mr-" + core_->name + "-" + std::to_string(i + 1);
       core_->loops.emplace_back(new EventLoop(options, std::move(title), i, false));
+      core_->endExecutor->refuseWaitingOn(*core_->loops.back());
       core_->loops.back()->parts_->watchdog = core_->watchdog;
       core_->loops.back()->parts_->group.store(this, std::memory_order_release);
     }
@@ -124,8 +127,8 @@ EventLoopGroup::~EventLoopGroup() {
   }
   bool all = true;
   for (const Ref<EventLoop>& loop : core_->loops) {
-    const Duration patience = Duration(loop->parts_->timeoutNanos.load(std::memory_order_relaxed)) +
-                              std::chrono::seconds(1);
+    const Duration patience(
+        saturatingAdd(loop->parts_->timeoutNanos.load(std::memory_order_relaxed), 1'000'000'000));
     if (loop->terminationFuture().await(Deadline::after(patience))) {
       loop->parts_->joinThread();
       continue;
@@ -141,7 +144,15 @@ EventLoopGroup::~EventLoopGroup() {
   }
 }
 
-EventLoop& EventLoopGroup::next() { return static_cast<EventLoop&>(core_->chooser->next()); }
+// While the group shuts down, loops that never started have ended already: the others take over.
+EventLoop& EventLoopGroup::next() {
+  auto& chosen = static_cast<EventLoop&>(core_->chooser->next());
+  if (__builtin_expect(!chosen.isShutdown(), 1)) return chosen;
+  for (const Ref<EventLoop>& loop : core_->loops) {
+    if (!loop->isShutdown()) return *loop;
+  }
+  return chosen;
+}
 
 bool EventLoopGroup::inEventLoop() const noexcept {
   for (const Ref<EventLoop>& loop : core_->loops) {

@@ -77,8 +77,9 @@ struct EventLoop::Parts final : IoLoop, ClockListener {
 
   // --- event_loop_post.cc, any thread ---
   bool post(Task& task, Wake wake, IfNoThread then);
-  bool postFromOutside(Task& task, Wake wake, IfNoThread then);
-  void postInLoop(Task& task);
+  bool postOwn(Task& task);
+  bool postFromOutside(Task& task, Wake wake, IfNoThread then, std::uintptr_t kind);
+  void postInLoop(Task& task, std::uintptr_t kind);
   bool pushFramework(TaskNode& node);
   void pushProbe();
   void takeBack(TaskNode& node, Task& task) noexcept;
@@ -88,6 +89,9 @@ struct EventLoop::Parts final : IoLoop, ClockListener {
   }
   void wake() noexcept;
   bool reserve() noexcept;
+  void unreserve() noexcept {
+    if (options.maxPendingTasks != 0) reserved.fetch_sub(1, std::memory_order_relaxed);
+  }
   Result<void> startIfNeeded(TaskNode& own);
   bool arm(TimerNode& timer);
   ScheduledFuture scheduleTimer(const char* call, Duration delay, Duration period,
@@ -129,7 +133,7 @@ struct EventLoop::Parts final : IoLoop, ClockListener {
   void runBatch();
   Result<void> rebuild();
   void rebuildAndTell(const char* reason);
-  void failedTurn();
+  void failedTurn(Deadline limit);
   void takeInbox();
   void runTasks(std::int64_t ioNanos, bool hadIo);
   void runNode(TaskNode* node);
@@ -174,9 +178,9 @@ struct EventLoop::Parts final : IoLoop, ClockListener {
   const std::uint64_t forkGeneration;
   std::unique_ptr<SelectStrategy> strategy;  // null: the default
   std::shared_ptr<Watchdog> watchdog;        // shared by the loops of a group; null: none
-  std::unique_ptr<IoHandler> io;  // gone after the end; other threads use it by wakeup only
+  std::unique_ptr<IoHandler> io;             // others: wakeup(), type(), registrations() only
 
-  // --- shared: what a post touches, on one line ---
+  // --- shared: what every post touches ---
   struct alignas(64) {
     Inbox inbox;
     WakeupWord word;
@@ -229,7 +233,8 @@ struct EventLoop::Parts final : IoLoop, ClockListener {
   NodeCache* cache = nullptr;
   bool closed = false;  // in-loop posts are rejected, too
   bool attached = false;
-  bool ownsThread = false;  // the thread is ours: its locals go before the end is told
+  bool begunByHand = false;  // run() was called, and not too late
+  bool ownsThread = false;   // the thread is ours: its locals go before the end is told
   int premature = 0;
   std::size_t events = 0;       // of the current turn
   std::int64_t takenAt = 0;     // when that was

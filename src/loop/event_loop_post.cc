@@ -39,9 +39,19 @@ bool EventLoop::Parts::reserve() noexcept {
 }
 
 bool EventLoop::Parts::post(Task& task, Wake wake, IfNoThread then) {
-  if (!self.inEventLoop()) return postFromOutside(task, wake, then);
+  if (!self.inEventLoop()) return postFromOutside(task, wake, then, TaskNode::user);
   if (closed || !reserve()) return false;
-  postInLoop(task);
+  postInLoop(task, TaskNode::user);
+  return true;
+}
+
+// Ours: no capacity counts against it.
+bool EventLoop::Parts::postOwn(Task& task) {
+  if (!self.inEventLoop()) {
+    return postFromOutside(task, Wake::now, IfNoThread::tell, TaskNode::framework);
+  }
+  if (closed) return false;
+  postInLoop(task, TaskNode::framework);
   return true;
 }
 
@@ -51,13 +61,15 @@ inline void EventLoop::Parts::easeOff() const noexcept {
 }
 
 // A task that is not taken stays with the caller.
-bool EventLoop::Parts::postFromOutside(Task& task, Wake wake, IfNoThread then) {
-  if (__builtin_expect(isForked() || !reserve(), 0)) return false;
+bool EventLoop::Parts::postFromOutside(Task& task, Wake wake, IfNoThread then,
+                                       std::uintptr_t kind) {
+  if (__builtin_expect(isForked(), 0)) return false;
+  if (kind == TaskNode::user && __builtin_expect(!reserve(), 0)) return false;
   NodeCache& mine = NodeCache::ofThread();
   if (__builtin_expect(++tlsPosts % kProbeInterval == 0, 0)) pushProbe();
   TaskNode* node = mine.get(in.inbox.pool());
   node->fill(std::move(task));
-  if (__builtin_expect(!in.inbox.push(node, TaskNode::user, mine), 0)) {
+  if (__builtin_expect(!in.inbox.push(node, kind, mine), 0)) {
     takeBack(*node, task);
     return false;
   }
@@ -74,19 +86,19 @@ bool EventLoop::Parts::postFromOutside(Task& task, Wake wake, IfNoThread then) {
 }
 
 [[gnu::noinline]] void EventLoop::Parts::takeBack(TaskNode& node, Task& task) noexcept {
+  if (node.kind() == TaskNode::user) unreserve();
   task = std::move(node.task);
   NodeCache::ofThread().unget(&node);
-  if (options.maxPendingTasks != 0) reserved.fetch_sub(1, std::memory_order_relaxed);
 }
 
-void EventLoop::Parts::postInLoop(Task& task) {
+void EventLoop::Parts::postInLoop(Task& task, std::uintptr_t kind) {
   // What others pushed before comes first.
   if (!in.inbox.isEmpty()) takeInbox();
   TaskNode* node = cache->get(in.inbox.pool());
   node->fill(std::move(task));
-  node->set(nullptr, TaskNode::user);
+  node->set(nullptr, kind);
   runList.append(node);
-  noteTaken(1);
+  if (kind == TaskNode::user) noteTaken(1);
 }
 
 bool EventLoop::Parts::pushFramework(TaskNode& node) {
@@ -97,10 +109,10 @@ bool EventLoop::Parts::pushFramework(TaskNode& node) {
 [[gnu::noinline]] void EventLoop::Parts::pushProbe() {
   NodeCache& mine = NodeCache::ofThread();
   TaskNode* node = mine.get(in.inbox.pool());
-  node->task = [this, posted = Clock::real().nanos()] {
+  node->fill([this, posted = Clock::real().nanos()] {
     figures.taskDelay.record(Clock::real().nanos() - posted);
-  };
-  if (!in.inbox.push(node, TaskNode::framework, mine)) {
+  });
+  if (!in.inbox.push(node, TaskNode::framework | TaskNode::probe, mine)) {
     node->task.reset();
     mine.unget(node);
   }
@@ -189,6 +201,8 @@ void EventLoop::execute(Task task) {
 
 bool EventLoop::tryExecute(Task task) { return offer(task); }
 
+bool EventLoop::executeOwn(Task task) { return parts_->postOwn(task); }
+
 bool EventLoop::offer(Task& task) {
   checkTask(task, "tryExecute");
   return parts_->post(task, Parts::Wake::now, Parts::IfNoThread::tell);
@@ -246,7 +260,8 @@ TailTask EventLoop::executeAfterEventLoopIteration(Task task) {
   auto body = [state = handle.state_] {
     if (state->claim()) state->task();
   };
-  const auto refuse = [&] { parts.reject(std::move(handle.state_->task)); };
+  // Refused or not, remove() tells the truth: what runs is what claims.
+  const auto refuse = [&] { parts.reject(std::move(body)); };
   if (inEventLoop() ? parts.closed : parts.isForked()) {
     refuse();
     return handle;
@@ -257,7 +272,7 @@ TailTask EventLoop::executeAfterEventLoopIteration(Task task) {
   }
   NodeCache& mine = NodeCache::ofThread();
   TaskNode* node = mine.get(parts.in.inbox.pool());
-  node->fill(std::move(body));
+  node->fill(Task(body));
   if (inEventLoop()) {
     node->set(nullptr, TaskNode::tail);
     parts.tail.append(node);
@@ -267,9 +282,7 @@ TailTask EventLoop::executeAfterEventLoopIteration(Task task) {
   } else {
     node->task.reset();
     mine.unget(node);
-    if (parts.options.maxPendingTasks != 0) {
-      parts.reserved.fetch_sub(1, std::memory_order_relaxed);
-    }
+    parts.unreserve();
     refuse();
   }
   return handle;

@@ -26,6 +26,10 @@ constexpr std::int64_t kStreamNanos = 4000;
 constexpr std::size_t kBehindTasks = 256;
 constexpr int kPrematureWorthALine = 3;
 constexpr std::int64_t kLateNanos = 1'000'000;
+/// After a failed turn of a loop that is ending.
+constexpr Duration kEndPause = std::chrono::milliseconds(10);
+/// I/O of one turn is not counted beyond this: a manual clock may have jumped.
+constexpr std::int64_t kMaxIoNanos = std::int64_t{3'600} * 1'000'000'000;
 
 std::string outcomeOf(const Result<void>& rebuilt) {
   if (rebuilt) return "selector made anew";
@@ -48,7 +52,7 @@ std::size_t EventLoop::Parts::turn(Deadline limit) {
   try {
     runTurn(limit);
   } catch (...) {
-    failedTurn();
+    failedTurn(limit);
   }
   const std::uint64_t ran = progress.load(std::memory_order_relaxed) - tasksBefore;
   if (ran != 0) lastExecution = turnEnded;
@@ -110,7 +114,7 @@ void EventLoop::Parts::runTurn(Deadline limit) {
   if (hadIo) {
     waitEnded = now();
     // A wait that did not block counts as I/O.
-    ioNanos = waitEnded - (waitBlocked || before == 0 ? woke : before);
+    ioNanos = std::min(kMaxIoNanos, waitEnded - (waitBlocked || before == 0 ? woke : before));
   }
   runTasks(ioNanos, hadIo);
   runTail();
@@ -125,7 +129,11 @@ void EventLoop::Parts::runTurn(Deadline limit) {
   figures.turns.add();
   if (wokenByPost) {
     figures.wakeups.add();
-    figures.taskDelay.record(wokeReally - wakeRequestedAt.load(std::memory_order_relaxed));
+    // Who has asked may not have said when yet.
+    if (const std::int64_t asked = wakeRequestedAt.load(std::memory_order_relaxed); asked != 0) {
+      figures.taskDelay.record(wokeReally - asked);
+      wakeRequestedAt.store(0, std::memory_order_relaxed);
+    }
   }
   figures.turnTime.record(turnEnded - woke);
   figures.busyNanos.add(static_cast<std::uint64_t>(turnEnded - woke));
@@ -253,18 +261,20 @@ void EventLoop::Parts::rebuildAndTell(const char* reason) {
       outcomeOf(made));
 }
 
-void EventLoop::Parts::failedTurn() {
+void EventLoop::Parts::failedTurn(Deadline limit) {
   figures.failures.add();
   turnEnded = now();
   turnBegan.store(0, std::memory_order_relaxed);
   std::string cause = std::exchange(engineFailure, {});
   if (cause.empty()) cause = Error::fromCurrentException("turn").message();
   log(LogLevel::warn, "loop", loopName, ": a turn failed, the loop goes on after a pause: ", cause);
-  if (life.state() == State::shuttingDown) return;
-  // Not in the engine, which may be what fails. A request to stop ends the pause.
-  const Deadline until = Deadline::after(options.errorPause);
-  while (pauseWord.load(std::memory_order_acquire) == 0 && !until.isDue(Clock::real().nanos())) {
-    futexWait(pauseWord, 0, until);
+  // Not in the engine, which may be what fails. A request to stop ends the pause; after it a short
+  // one is enough to keep the loop from spinning.
+  const std::uint32_t word = life.state() == State::shuttingDown ? 1 : 0;
+  const Duration pause = word == 0 ? options.errorPause : std::min(options.errorPause, kEndPause);
+  const Deadline until = std::min(Deadline::after(pause), limit);
+  while (pauseWord.load(std::memory_order_acquire) == word && !until.isDue(Clock::real().nanos())) {
+    futexWait(pauseWord, word, until);
   }
 }
 
@@ -313,7 +323,7 @@ void EventLoop::Parts::takeInbox() {
 }
 
 [[gnu::always_inline]] inline void EventLoop::Parts::runUserTask(TaskNode* node, const char* what) {
-  if (options.maxPendingTasks != 0) reserved.fetch_sub(1, std::memory_order_relaxed);
+  unreserve();
   noteBegin(node->task.type());
   try {
     node->task();
@@ -329,6 +339,7 @@ void EventLoop::Parts::runNode(TaskNode* node) {
   runOwnNode(node);
 }
 
+// Counts as begun, though nobody had to wait for room.
 void EventLoop::Parts::runHook(Task& task, const char* what) {
   othersBegun.store(othersBegun.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   noteBegin(task.type());
@@ -355,11 +366,13 @@ void EventLoop::Parts::runHook(Task& task, const char* what) {
     tail.append(node);
     return;
   }
-  node->task();  // one of our own: does not throw
-  if ((kind & TaskNode::borrowed) == 0) {
-    node->task.reset();
-    used.add(node, in.inbox.pool());
+  if ((kind & (TaskNode::borrowed | TaskNode::probe)) != 0) {
+    node->task();  // does not throw
+    if ((kind & TaskNode::probe) != 0) used.add(node, in.inbox.pool());
+    return;
   }
+  runHook(node->task, "task");
+  used.add(node, in.inbox.pool());
 }
 
 [[gnu::noinline]] void EventLoop::Parts::taskFailed(Task& task, const char* what) noexcept {
@@ -371,7 +384,8 @@ void EventLoop::Parts::runHook(Task& task, const char* what) {
 
 // A phase runs at most what was there when it began; what tasks post waits for the next turn.
 void EventLoop::Parts::runTasks(std::int64_t ioNanos, bool hadIo) {
-  if (runList.empty()) takeInbox();  // what is there comes first anyway
+  // What is there comes first anyway; but due timers must not always come before what was posted.
+  if (runList.empty() || !timers.isEmpty()) takeInbox();
   if (!timers.isEmpty()) runList.append(timers.takeDue(real ? waitEnded : now()));
   const TaskNode* last = runList.last;
   if (last == nullptr) return;

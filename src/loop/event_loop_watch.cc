@@ -7,6 +7,8 @@
 #include <millrace/sys/fd.h>
 #include <millrace/sys/signal.h>
 
+#include <cerrno>
+#include <csignal>
 #include <stdexcept>
 
 namespace millrace {
@@ -41,21 +43,36 @@ Future<Watch> EventLoop::watch(int fd, std::uint32_t events, WatchCallback callb
     if (watches == nullptr) return noDescriptors(name(), ioType());
     if (state() >= State::shuttingDown)
       return Error(Errc::rejected, "watch", name() + " (it is shutting down)");
+    const std::string which = "descriptor " + std::to_string(wanted.fd);
     Result<std::uint64_t> id = watches->watch(std::move(wanted));
-    if (!id) return id.error();
-    return Watch(*this, *id);
+    if (id) return Watch(*this, *id);
+    switch (id.error().errnoValue()) {
+      case EEXIST:
+        return Error::fromErrno(EEXIST, "watch", which + " is watched already; use modify()");
+      case EPERM:
+        return Error::fromErrno(EPERM, "watch",
+                                which + " is a file, which is always ready; use a ThreadPool");
+      default:
+        return id.error();
+    }
   };
   if (inEventLoop()) return Future<Watch>::of(begin(std::move(request)));
   Promise<Watch> promise(*this);
   Future<Watch> future = promise.future();
-  execute([begin, wanted = std::move(request), done = std::move(promise)]() mutable {
+  auto task = [begin, wanted = std::move(request), done = std::move(promise)]() mutable {
+    if (!done.setUncancellable()) return;  // nobody would have a handle to end it
     done.tryComplete(begin(std::move(wanted)));
-  });
+  };
+  execute(std::move(task));
   return future;
 }
 
 Future<Watch> EventLoop::onSignal(int signal, std::function<void(int)> callback) {
   if (!callback) throw std::invalid_argument("onSignal(): the callback is empty");
+  if (signal == SIGKILL || signal == SIGSTOP) {
+    throw std::invalid_argument("onSignal(" + std::to_string(signal) +
+                                "): nobody can catch this signal");
+  }
   if (Result<void> blocked = blockSignals({signal}); !blocked) {
     throw std::invalid_argument("onSignal(" + std::to_string(signal) +
                                 "): " + blocked.error().message());
@@ -94,7 +111,7 @@ void Watch::modify(std::uint32_t events) const {
                                 " are not a union of kReadable, kWritable, kUrgent, kPeerClosed");
   }
   if (!loop_->inEventLoop()) {
-    loop_->tryExecute([self = *this, events] { self.modify(events); });
+    loop_->executeOwn([self = *this, events] { self.modify(events); });
     return;
   }
   if (loop_->isShutdown()) return;
@@ -104,7 +121,7 @@ void Watch::modify(std::uint32_t events) const {
 
 void Watch::unwatch() const {
   if (!loop_->inEventLoop()) {
-    loop_->tryExecute([self = *this] { self.unwatch(); });
+    loop_->executeOwn([self = *this] { self.unwatch(); });
     return;
   }
   if (!loop_->isShutdown()) loop_->parts_->io->fdWatch()->unwatch(id_);

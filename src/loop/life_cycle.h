@@ -5,7 +5,7 @@
 // makes the thread under the lock. If that fails nobody consumes the inbox, so the holder of the
 // lock takes its own task out again, leaves the others in order, and the state stays notStarted:
 // the next execute tries again. A loop that never started ends on the thread that asks for it,
-// under the same lock, so an end and a start never cross. tests/interleave explores this source.
+// which leaves notStarted under the same lock, so an end and a start never cross. tests/interleave explores this source.
 #pragma once
 
 #include <millrace/base/atomic.h>

@@ -156,8 +156,8 @@ void Watchdog::report(const Stall& stall) {
   std::string where = "an unknown function (it did not answer)";
   if (stall.isOver) where = "a function that has just returned";
   if (culprit != nullptr) where = culprit->text();
-  log(LogLevel::warn, "loop", stall.loop, ": nothing has moved for ", stall.stoodStill / 1ms,
-      " ms; it is in ", where, ", called by ",
+  log(LogLevel::warn, "loop", stall.loop, ": has been busy with one thing for ",
+      stall.stoodStill / 1ms, " ms; it is in ", where, ", called by ",
       stall.what == nullptr ? "the loop itself" : readableName(*stall.what),
       ". Use a ThreadPool for what blocks");
   if (!logEnabled(LogLevel::debug, "loop")) return;

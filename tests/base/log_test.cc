@@ -220,5 +220,11 @@ TEST(LogDeathTest, EnvironmentSetsTheFilter) {
               "millrace: MILLRACE_LOG ignored: .*\"nonsense\" is no level.*from other");
 }
 
+TEST(Log, WritesCharactersAndTruthValuesAsSuch) {
+  test::LogCapture capture;
+  log(LogLevel::info, "app", 'x', ' ', true, ' ', false, ' ', 7, ' ', 1.5);
+  EXPECT_TRUE(capture.contains("x true false 7 1.5"));
+}
+
 }  // namespace
 }  // namespace millrace

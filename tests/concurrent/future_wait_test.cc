@@ -117,7 +117,7 @@ TEST(FutureWait, OnTheOwnLoopsThreadThrowsAtOnceAndSaysWhy) {
         e.what(),
         "waiting for a future on the thread of its own executor would wait for ever: only this "
         "thread can complete it; use addListener() or co_await instead of get(), sync() or "
-        "await()");
+        "await(), or run() a loop that you drive by hand");
   }
   promise.setSuccess(2);
   EXPECT_EQ(future.get(), 2);  // nothing to wait for

@@ -351,7 +351,7 @@ TEST(WatchOfFiles, IsRefusedByEpollAndAlwaysReadyWithPoll) {
   poll->runNow();
 
   EXPECT_EQ(refused.cause().errnoValue(), EPERM);
-  EXPECT_NE(refused.cause().message().find("epoll_ctl"), std::string::npos);
+  EXPECT_NE(refused.cause().message().find("is a file"), std::string::npos);
   EXPECT_EQ(calls, 1);
   watch.unwatch();
   poll->runNow();

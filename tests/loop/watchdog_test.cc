@@ -133,7 +133,7 @@ TEST(Watchdog, NamesLoopTaskAndFunctionWhileATaskBlocks) {
   };
 
   group.execute(Shift{gate});
-  const bool told = log.awaitRecord("nothing has moved");
+  const bool told = log.awaitRecord("has been busy with one thing");
   const std::uint64_t stalls = group.metrics().stalls;
   gate.open();
 
@@ -161,7 +161,7 @@ TEST(Watchdog, NamesACallbackThatBlocks) {
   const Watch watch =
       group.next().watch(ready.get(), kReadable, Foreman{&gate}, Trigger::edge).get();
   eventWrite(ready.get(), 1);
-  const bool told = log.awaitRecord("nothing has moved");
+  const bool told = log.awaitRecord("has been busy with one thing");
   gate.open();
   group.shutdownGracefully().sync();
 
@@ -206,9 +206,9 @@ TEST(Watchdog, ReportsAStallOnceHoweverLongItLasts) {
 
   // The second loop's stall begins after the first one's report, and lasts as long again.
   one.execute([&first] { quarry::haulGranite(first); });
-  const bool toldOfOne = log.awaitRecord("mr-quarry-1: nothing has moved");
+  const bool toldOfOne = log.awaitRecord("mr-quarry-1: has been busy with one thing");
   two.execute([&second] { quarry::splitSlate(second); });
-  const bool toldOfTwo = log.awaitRecord("mr-quarry-2: nothing has moved");
+  const bool toldOfTwo = log.awaitRecord("mr-quarry-2: has been busy with one thing");
   const LoopMetrics metrics = one.metrics();
   first.open();
   second.open();
@@ -267,13 +267,13 @@ TEST(Watchdog, IsSilentAboutALoopThatIsBusyWithShortTasks) {
   };
   busy.execute(Short{busy, done});
   stuck.execute([&gate] { quarry::haulGranite(gate); });
-  const bool told = log.awaitRecord("mr-quarry-2: nothing has moved");
+  const bool told = log.awaitRecord("mr-quarry-2: has been busy with one thing");
   done.store(true);
   gate.open();
   group.shutdownGracefully().sync();
 
   EXPECT_TRUE(told);
-  EXPECT_FALSE(log.contains("mr-quarry-1: nothing has moved"));
+  EXPECT_FALSE(log.contains("mr-quarry-1: has been busy with one thing"));
   EXPECT_EQ(busy.metrics().stalls, 0U);
 }
 
@@ -302,7 +302,7 @@ TEST(Watchdog, LetsAnInterruptedSystemCallGoOn) {
   EventLoopGroup group(watched(20ms));
 
   auto got = group.submit([&out] { return quarry::readLedger(out.get()); });
-  const bool told = log.awaitRecord("nothing has moved");
+  const bool told = log.awaitRecord("has been busy with one thing");
   ASSERT_EQ(::write(in.get(), "x", 1), 1);
 
   EXPECT_EQ(got.get(), 1);  // not -1 with EINTR
@@ -316,7 +316,7 @@ TEST(Watchdog, NamesAFunctionThatTheSignalItselfWakesUp) {
 
   // The kernel does not restart nanosleep().
   const int slept = group.submit([] { return quarry::sleepForAnHour(); }).get();
-  const bool told = log.awaitRecord("nothing has moved");
+  const bool told = log.awaitRecord("has been busy with one thing");
 
   EXPECT_EQ(slept, -1);
   EXPECT_TRUE(told);
@@ -363,7 +363,7 @@ TEST(Watchdog, ComesBackWithALoopThatStartsAfterTheOthersHaveEnded) {
   one.submit([] {}).sync();
   one.shutdownGracefully().sync();
   two.execute([&gate] { quarry::haulGranite(gate); });
-  const bool told = log.awaitRecord("mr-quarry-2: nothing has moved");
+  const bool told = log.awaitRecord("mr-quarry-2: has been busy with one thing");
   gate.open();
 
   EXPECT_TRUE(told);

@@ -48,14 +48,21 @@ MILLRACE_API void writeLog(LogLevel level, std::string_view layer, std::string_v
 inline void appendLog(std::string& line, std::string_view part) { line += part; }
 template <class N>
 requires std::is_arithmetic_v<N>
-void appendLog(std::string& line, N number) {
-  char digits[32];
-  const auto end = std::to_chars(digits, digits + sizeof digits, number).ptr;
-  line.append(digits, end);
+void appendLog(std::string& line, N value) {
+  if constexpr (std::is_same_v<N, char>) {
+    line += value;
+  } else if constexpr (std::is_same_v<N, bool>) {
+    line += value ? "true" : "false";
+  } else {
+    char digits[32];
+    const auto end = std::to_chars(digits, digits + sizeof digits, value).ptr;
+    line.append(digits, end);
+  }
 }
 }  // namespace internal
 
-/// Writes one record made of `parts` (texts and numbers) if its level and layer are wanted.
+/// Writes one record made of `parts` (texts, characters, numbers and truth values) if its level and
+/// layer are wanted. Our own layers: "concurrent", "loop".
 template <class... Parts>
 void log(LogLevel level, std::string_view layer, const Parts&... parts) {
   if (!logEnabled(level, layer)) return;

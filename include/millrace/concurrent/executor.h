@@ -5,6 +5,8 @@
 #include <millrace/base/export.h>
 #include <millrace/base/task.h>
 
+#include <utility>
+
 namespace millrace {
 
 /// Runs tasks, at some time, on some thread. Every call: any thread.
@@ -19,10 +21,19 @@ class MILLRACE_API Executor {
   virtual bool tryExecute(Task task) = 0;
   /// True if the calling thread is running a task or callback of this executor right now.
   virtual bool inEventLoop() const noexcept { return false; }
+  /// True if a future of this executor cannot complete while the calling thread waits for it.
+  virtual bool waitsForItself() const noexcept { return inEventLoop(); }
 
   /// Keeps the executor alive for a promise. Nothing to do for executors that live for ever.
   virtual void retain() const noexcept {}
+  /// Ends what retain() began.
   virtual void release() const noexcept {}
+  /// For the library: where the callbacks of a promise made on this executor run. A group gives one
+  /// of its loops.
+  virtual Executor& forPromise() noexcept { return *this; }
+  /// For the library: as tryExecute(), but loops take it even if they are full. It must not fail
+  /// for another reason than the end: unwatching, or a future's callbacks, cannot be refused.
+  virtual bool executeOwn(Task task) { return tryExecute(std::move(task)); }
 
  protected:
   Executor() noexcept = default;

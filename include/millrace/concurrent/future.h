@@ -6,10 +6,11 @@
 // Ownership: a Future is a copyable handle, a Promise the move-only other end. Both keep the
 // executor alive. A Promise that is dropped fails its Future with Errc::brokenPromise.
 //
-//   int answer = loop.submit([] { return 42; }).get();      // another thread: waits, throws on
-//   failure loop.submit(work).addListener([](const Result<int>& r) { ... });   // anywhere auto f =
-//   loop.submit(work);  int x = co_await f;        // in a coroutine loop.submit(work).get(); //
-//   BAD on the loop itself: BlockingOperation
+//   int answer = loop.submit([] { return 42; }).get();   // another thread: waits, throws on failure
+//   loop.submit(work).addListener([](const Result<int>& r) { ... });   // anywhere
+//   auto f = loop.submit(work);
+//   int x = co_await f;                                  // in a coroutine
+//   loop.submit(work).get();                             // BAD on the loop: BlockingOperation
 #pragma once
 
 #include <millrace/base/result.h>

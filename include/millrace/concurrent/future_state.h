@@ -28,7 +28,9 @@ namespace millrace::internal {
 
 class MILLRACE_API FutureState : public RefCounted<FutureState> {
  public:
-  explicit FutureState(Executor& executor) noexcept : executor_(&executor) { executor.retain(); }
+  explicit FutureState(Executor& executor) noexcept : executor_(&executor.forPromise()) {
+    executor_->retain();
+  }
   virtual ~FutureState();
 
   bool isDone() const noexcept { return (word_.load(std::memory_order_acquire) & kDone) != 0; }

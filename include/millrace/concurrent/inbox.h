@@ -43,8 +43,9 @@ struct alignas(64) TaskNode {
     timer = 4,      ///< bit: part of a timer, see TimerNode
     arm = 8,        ///< bit: a timer that wants to be armed
     tail = 16,      ///< bit: to run at the end of the turn
+    probe = 32,     ///< bit: only measures, nobody's task
   };
-  static constexpr std::uintptr_t kKindBits = 31;
+  static constexpr std::uintptr_t kKindBits = 63;
   static constexpr unsigned kRunShift = 48;  // user addresses have at most 48 bits
   static constexpr std::uintptr_t kAddressBits =
       ((std::uintptr_t{1} << kRunShift) - 1) & ~kKindBits;
@@ -173,6 +174,11 @@ struct alignas(4096) NodeSlab {
   static constexpr std::uint32_t kNodes = 63;
 #endif
 
+  /// Null if there is no memory.
+  static NodeSlab* make() noexcept;
+  /// Frees it without destroying the tasks inside, which are empty or trivial: the table of a trivial
+  /// one may be gone with the library that posted it.
+  MILLRACE_API static void free(NodeSlab* slab) noexcept;
   static NodeSlab& of(const TaskNode* node) noexcept {
     const auto address = reinterpret_cast<std::uintptr_t>(node) & ~(alignof(NodeSlab) - 1);
     return *reinterpret_cast<NodeSlab*>(address);  // NOLINT: slabs are aligned to their size

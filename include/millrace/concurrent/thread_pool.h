@@ -57,8 +57,8 @@ class MILLRACE_API ThreadPool final : public Executor {
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
   /// Shuts down gracefully, unless that was done, and waits until the timeout and one second more;
-  /// then it logs an error and lets stuck threads go. Does not wait on one of its own threads, on
-  /// that of the global executor, and in a forked child.
+  /// then it logs an error and lets stuck threads go. Does not wait on one of its own threads,
+  /// inside a loop's turn, on the thread of the global executor, and in a forked child.
   ~ThreadPool() override;
 
   /// Runs `task` on a thread of the pool. Throws std::invalid_argument for an empty task,

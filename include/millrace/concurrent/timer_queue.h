@@ -131,7 +131,11 @@ class MILLRACE_API TimerQueue {
   void popTop() noexcept;
   void finish(TimerNode& timer, Error failure);
   void noteCancel() noexcept {
-    if (++cancels_ * 4 > heap_.size() * 3 && heap_.size() >= kWorthCompacting) compact();
+    ++cancels_;
+    compactIfWorthIt();
+  }
+  void compactIfWorthIt() noexcept {
+    if (cancels_ * 4 > heap_.size() * 3 && heap_.size() >= kWorthCompacting) compact();
   }
   void compact() noexcept;
 

@@ -52,8 +52,8 @@ class MILLRACE_API EventLoop final : public EventExecutor, public RefCounted<Eve
   };
 
   /// A loop without a thread: whoever calls run() or runNow() drives it. The first thread that does
-  /// so is its owner. Drive it until its tasks have run, or shut it down: futures of tasks that
-  /// still wait hold on to it. Throws Exception if the engine cannot be made.
+  /// so is its owner. Shut it down in the end: futures of tasks that still wait, futures of
+  /// timers and dumps hold on to it. Throws Exception if the engine cannot be made.
   static Ref<EventLoop> handDriven(const LoopOptions& options);
   static Ref<EventLoop> handDriven();
 
@@ -64,6 +64,9 @@ class MILLRACE_API EventLoop final : public EventExecutor, public RefCounted<Eve
   EventLoop& next() noexcept override { return *this; }
   void execute(Task task) override;
   bool tryExecute(Task task) override;
+  bool executeOwn(Task task) override;
+  /// Inside its turns, and on the whole thread that drives it by hand.
+  bool waitsForItself() const noexcept override;
   bool offer(Task& task) override;
   void lazyExecute(Task task) override;
   ScheduledFuture schedule(Duration delay, Task task) override;

@@ -40,6 +40,7 @@ class MILLRACE_API EventLoopGroup final : public EventExecutor {
 
   void execute(Task task) override { next().execute(std::move(task)); }
   bool tryExecute(Task task) override { return next().tryExecute(std::move(task)); }
+  Executor& forPromise() noexcept override { return next(); }
   bool offer(Task& task) override { return next().offer(task); }
   void lazyExecute(Task task) override { next().lazyExecute(std::move(task)); }
   ScheduledFuture schedule(Duration delay, Task task) override {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of system calls: every call that Millrace makes into the kernel goes through it.
+// The table of system calls: what Millrace asks of the kernel goes through it, but for memory, the
+// joining of threads and the log's own writes.
 //
 // Entries keep the names and the raw conventions of the kernel: they return -1 and set errno,
 // except the pthread ones, which return the errno. Tests replace the table to count calls and to

@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <millrace/channel/message.h>
+
+namespace millrace::internal {
+
+const MessageOps kByteBufMessage = MessageType<ByteBuf>::kOwn;
+
+}  // namespace millrace::internal
