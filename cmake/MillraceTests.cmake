@@ -69,6 +69,14 @@ foreach(layer IN LISTS millrace_core_layers ITEMS integration fault)
   endif()
 endforeach()
 
+# For the test of code that is unloaded.
+add_library(millrace_test_plugin MODULE "${PROJECT_SOURCE_DIR}/tests/plugin/posting_plugin.cc")
+millrace_compile_options(millrace_test_plugin)
+target_include_directories(millrace_test_plugin PRIVATE "${PROJECT_SOURCE_DIR}/include")
+set_source_files_properties("${PROJECT_SOURCE_DIR}/tests/loop/unloaded_code_test.cc" PROPERTIES
+  COMPILE_DEFINITIONS "MILLRACE_TEST_PLUGIN=\"$<TARGET_FILE:millrace_test_plugin>\"")
+add_dependencies(millrace_loop_tests millrace_test_plugin)
+
 foreach(folder interleave checks install examples docs)
   if(EXISTS "${PROJECT_SOURCE_DIR}/tests/${folder}/CMakeLists.txt")
     add_subdirectory("${PROJECT_SOURCE_DIR}/tests/${folder}")

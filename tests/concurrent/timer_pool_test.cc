@@ -170,5 +170,23 @@ TEST_F(TimerPoolTest, MemoryReleasedByAnotherThreadIsUsedAgain) {
   runAt(2);
 }
 
+// Others' cancels count, too, when the loop looks for its next deadline.
+TEST_F(TimerPoolTest, TimersCancelledElsewhereDoNotStay) {
+  std::vector<ScheduledFuture> timers;
+  ScheduledFuture keeps = schedule(1, [] {});
+  const auto token = std::make_shared<int>(1);
+  for (int i = 0; i < 10'000; ++i) timers.push_back(schedule(1'000 + i, [token] {}));
+  elsewhere([&] {
+    for (const ScheduledFuture& each : timers) each.cancel();
+  });
+  EXPECT_EQ(token.use_count(), 1);
+  const std::size_t before = queue->entries();
+
+  EXPECT_EQ(queue->next(), 1);
+
+  EXPECT_EQ(before, 10'001U);
+  EXPECT_EQ(queue->entries(), 1U);
+}
+
 }  // namespace
 }  // namespace millrace

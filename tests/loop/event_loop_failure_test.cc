@@ -319,5 +319,21 @@ TEST(EventLoopFailure, OfTheSelectorKeepsTheOldOneIfThereIsNoOther) {
   EXPECT_EQ(loop->metrics().rebuilds, 0U);
 }
 
+TEST(EventLoopFailure, DoesNotMakeRunNowWait) {
+  test::FaultScript calls;
+  Ref<EventLoop> loop = EventLoop::handDriven(LoopOptions().io(io::epoll()).errorPause(1h));
+  const Pipe pipe;
+  loop->execute([&] {
+    static_cast<void>(loop->watch(pipe.readEnd(), kReadable, [](int, std::uint32_t) {}));
+  });
+  loop->runNow();
+  calls.failAll("epoll_pwait2", EBADF);
+  calls.failAll("epoll_wait", EBADF);
+
+  loop->runNow();  // returns, or the test takes an hour
+
+  EXPECT_EQ(loop->metrics().failures, 1U);
+}
+
 }  // namespace
 }  // namespace millrace

@@ -5,12 +5,15 @@
 #include "support/loop_test.h"
 
 #include <millrace/base/error.h>
+#include <millrace/concurrent/global_executor.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstdio>
 #include <functional>
+#include <latch>
 #include <memory>
 #include <string>
 #include <sys/syscall.h>
@@ -169,6 +172,31 @@ TEST(ForkHandDriven, TheParentsLoopIsNotRunInTheChild) {
 
   loop->execute([] {});
   EXPECT_EQ(loop->runNow(), 1U);
+}
+
+// The global executor begins anew in the child, whatever it did in the parent.
+TEST(ForkGlobal, TheGlobalExecutorWorksInTheChild) {
+  const auto worksInChild = [] {
+    return inChild([] {
+      std::atomic<bool> ran{false};
+      globalExecutor().execute([&ran] { ran = true; });
+      for (int i = 0; i < 5'000 && !ran; ++i) ::usleep(1'000);
+      return std::string(ran ? "" : "its task did not run");
+    });
+  };
+  globalExecutor().execute([] {});
+  awaitGlobalExecutor();
+  EXPECT_EQ(worksInChild(), "");
+  std::latch go(1);
+  std::latch inside(1);
+  globalExecutor().execute([&] {
+    inside.count_down();
+    go.wait();
+  });
+  inside.wait();
+  EXPECT_EQ(worksInChild(), "");
+  go.count_down();
+  awaitGlobalExecutor();
 }
 
 }  // namespace

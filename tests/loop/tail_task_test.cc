@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tail tasks: run when the other tasks of a turn have run.
 #include "support/engines.h"
+#include "support/loop_test.h"
 #include "support/scripted_engine.h"
 
 #include <millrace/base/error.h>
@@ -10,6 +11,7 @@
 #include <atomic>
 #include <memory>
 #include <stdexcept>
+#include <thread>
 
 namespace millrace {
 namespace {
@@ -198,6 +200,22 @@ TEST(TailTasks, AreRefusedWhenEmptyOrAfterTheEnd) {
   ASSERT_TRUE(loop->isTerminated());
 
   EXPECT_THROW(loop->executeAfterEventLoopIteration([] {}), RejectedExecution);
+}
+
+// C156: refused, then run by the back-off handler as an ordinary task
+TEST(TailTaskRejection, RemoveTellsTheTruthOfARefusedTask) {
+  EventLoopGroup group(LoopOptions().loops(1).maxPendingTasks(16).rejection(
+      rejectAfterBackOff(1'000'000, std::chrono::microseconds(100))));
+  EventLoop& loop = group.next();
+  test::Held held(loop);
+  while (loop.tryExecute([] {})) {
+  }
+  std::atomic<bool> ran{false};
+  std::thread releaser([&held] { held.release(); });
+  TailTask task = loop.executeAfterEventLoopIteration([&ran] { ran = true; });
+  releaser.join();
+  while (!ran) std::this_thread::yield();
+  EXPECT_FALSE(task.remove());
 }
 
 }  // namespace
