@@ -3,6 +3,6 @@
 
 namespace millrace::internal {
 
-const MessageOps kByteBufMessage = MessageType<ByteBuf>::kOwn;
+constinit const MessageOps kByteBufMessage = MessageType<ByteBuf>::kOwn;
 
 }  // namespace millrace::internal

@@ -9,6 +9,7 @@
 #pragma once
 
 #include "loop/life_cycle.h"
+#include "loop/post_stream.h"
 
 #include <millrace/base/atomic.h>
 #include <millrace/base/clock.h>
@@ -128,7 +129,6 @@ struct EventLoop::Parts final : IoLoop, ClockListener {
     return taken;
   }
   std::size_t pendingTasks() const noexcept;
-  void letTasksGather() noexcept;
   bool othersWait() const noexcept;
   void runBatch();
   Result<void> rebuild();
@@ -236,15 +236,13 @@ struct EventLoop::Parts final : IoLoop, ClockListener {
   bool begunByHand = false;  // run() was called, and not too late
   bool ownsThread = false;   // the thread is ours: its locals go before the end is told
   int premature = 0;
-  std::size_t events = 0;       // of the current turn
-  std::int64_t takenAt = 0;     // when that was
-  bool gathered = false;        // letTasksGather() expects tasks in the inbox
-  std::int64_t streamEnds = 0;  // not 0: posts come in a stream, which is over at this moment
-  std::size_t lastTaken = 0;    // user tasks that the last look into the inbox found
-  bool waitBlocked = false;     // the last wait was a sleep
-  bool wokenByPost = false;     // and was ended by a wakeup that was paid for
-  bool waitWasEarly = false;    // and returned before its time with nothing to show
-  std::int64_t waitEnded = 0;   // clock readings of the current turn
+  std::size_t events = 0;  // of the current turn
+  bool gathered = false;   // tasks are expected in the inbox
+  PostStream stream;
+  bool waitBlocked = false;    // the last wait was a sleep
+  bool wokenByPost = false;    // and was ended by a wakeup that was paid for
+  bool waitWasEarly = false;   // and returned before its time with nothing to show
+  std::int64_t waitEnded = 0;  // clock readings of the current turn
   std::int64_t turnEnded = 0;
   std::int64_t lastExecution = 0;
   std::int64_t shutdownBegan = 0;

@@ -17,13 +17,6 @@ namespace {
 
 /// The clock is read, and the I/O looked at, no later than every so many tasks.
 constexpr std::size_t kTasksPerBatch = 64;
-/// How posts that come in a stream are taken, see letTasksGather(): so many at a time are a stream,
-/// looks into the inbox are so far apart, and so long after the last post it is over.
-constexpr std::size_t kStreamTasks = 8;
-constexpr std::int64_t kGatherNanos = 700;
-constexpr std::int64_t kStreamNanos = 4000;
-/// With more tasks than this at a time the loop is behind: see EventLoop::Parts::in.
-constexpr std::size_t kBehindTasks = 256;
 constexpr int kPrematureWorthALine = 3;
 constexpr std::int64_t kLateNanos = 1'000'000;
 /// After a failed turn of a loop that is ending.
@@ -60,28 +53,10 @@ std::size_t EventLoop::Parts::turn(Deadline limit) {
   return ran + events;
 }
 
-// Each look into the inbox takes the line of its head from the producers, and their next post takes
-// it back: about 100 ns on either side. While posts come many at a time the loop leaves a moment
-// between two looks, about what a look at the descriptors takes when there are some, so that the
-// price is shared by a few dozen tasks. When they stop coming it looks on for as long as a sleep
-// and a wakeup cost, so that it does not sleep in the middle of a stream.
-void EventLoop::Parts::letTasksGather() noexcept {
-  gathered = false;
-  if (streamEnds == 0 || !runList.empty()) return;
-  if (lastTaken != 0) {
-    const std::int64_t end = takenAt + kGatherNanos;
-    for (std::int64_t moment = turnEnded; moment < end; moment = Clock::real().nanos()) cpuRelax();
-    gathered = true;
-    return;
-  }
-  do {
-    for (int i = 0; i < 4; ++i) cpuRelax();
-    gathered = !in.inbox.isEmpty();
-  } while (!gathered && Clock::real().nanos() < streamEnds);
-}
-
 void EventLoop::Parts::runTurn(Deadline limit) {
-  letTasksGather();
+  gathered = runList.empty() && stream.gather(
+                                    turnEnded, [] { return Clock::real().nanos(); },
+                                    [this] { return in.inbox.isEmpty(); });
   const std::int64_t before = turnEnded;
   const std::uint64_t tasksBefore = progress.load(std::memory_order_relaxed);
   // Tasks run even if the wait fails or a callback escapes.
@@ -308,15 +283,8 @@ void EventLoop::Parts::takeInbox() {
   for (std::uint32_t i = 1; i <= near; ++i) __builtin_prefetch(taken.chain.first + i);
   runList.append(taken.chain);
 
-  lastTaken = taken.userTasks;
-  takenAt = waitEnded;
-  if (lastTaken >= kStreamTasks) {
-    const bool nothingElse = real && !byHand && io->registrations() == 0;
-    streamEnds = nothingElse ? takenAt + kStreamNanos : 0;
-  } else if (lastTaken != 0 || takenAt >= streamEnds) {
-    streamEnds = 0;
-  }
-  const bool behind = lastTaken > kBehindTasks;
+  stream.looked(taken.userTasks, waitEnded, real && !byHand && io->registrations() == 0);
+  const bool behind = stream.isBehind();
   if (behind != in.behind.load(std::memory_order_relaxed)) {
     in.behind.store(behind, std::memory_order_relaxed);
   }
