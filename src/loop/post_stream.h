@@ -12,6 +12,7 @@
 
 #include <millrace/base/atomic.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -21,8 +22,10 @@ class PostStream {
  public:
   /// So many tasks at a time are a stream.
   static constexpr std::size_t kMany = 8;
-  /// Looks are so far apart.
-  static constexpr std::int64_t kGatherNanos = 700;
+  /// Looks are so far apart that about so many tasks gather, within limits.
+  static constexpr std::int64_t kBatch = 24;
+  static constexpr std::int64_t kLeastNanos = 550;
+  static constexpr std::int64_t kMostNanos = 900;
   /// So long after the last look that found something it is over.
   static constexpr std::int64_t kOverNanos = 4000;
   /// With more than this at a time the loop is behind.
@@ -30,10 +33,12 @@ class PostStream {
 
   /// A look at `moment` found so many tasks. `mayGather`: the loop has nothing else to look at.
   void looked(std::size_t tasks, std::int64_t moment, bool mayGather) noexcept {
+    const std::int64_t since = moment - at_;
     found_ = tasks;
     at_ = moment;
     if (tasks >= kMany) {
       over_ = mayGather ? moment + kOverNanos : 0;
+      gap_ = std::clamp(since * kBatch / static_cast<std::int64_t>(tasks), kLeastNanos, kMostNanos);
     } else if (tasks != 0 || moment >= over_) {
       over_ = 0;
     }
@@ -46,7 +51,7 @@ class PostStream {
   bool gather(std::int64_t moment, Now&& now, IsEmpty&& isEmpty) const {
     if (over_ == 0) return false;
     if (found_ != 0) {
-      for (const std::int64_t end = at_ + kGatherNanos; moment < end; moment = now()) cpuRelax();
+      for (const std::int64_t end = at_ + gap_; moment < end; moment = now()) cpuRelax();
       return true;
     }
     do {
@@ -59,6 +64,7 @@ class PostStream {
  private:
   std::size_t found_ = 0;  // by the last look
   std::int64_t at_ = 0;    // when that was
+  std::int64_t gap_ = kLeastNanos;
   std::int64_t over_ = 0;  // not 0: there is a stream, and when it will be over
 };
 

@@ -37,8 +37,8 @@ TEST(PostStream, LeavesAMomentBetweenTwoLooks) {
   Scene scene;
   stream.looked(PostStream::kMany, 0, true);
   EXPECT_TRUE(scene.gather(stream));
-  EXPECT_GE(scene.moment, PostStream::kGatherNanos);
-  EXPECT_LE(scene.moment, PostStream::kGatherNanos + 50);
+  EXPECT_GE(scene.moment, PostStream::kLeastNanos);
+  EXPECT_LE(scene.moment, PostStream::kLeastNanos + 50);
   EXPECT_EQ(scene.looks, 0);  // that is the point
 }
 
@@ -46,9 +46,25 @@ TEST(PostStream, DoesNotWaitWhenTheTasksTookLongEnough) {
   PostStream stream;
   Scene scene;
   stream.looked(PostStream::kMany, 0, true);
-  scene.moment = PostStream::kGatherNanos;
+  scene.moment = PostStream::kLeastNanos;
   EXPECT_TRUE(scene.gather(stream));
-  EXPECT_EQ(scene.moment, PostStream::kGatherNanos);
+  EXPECT_EQ(scene.moment, PostStream::kLeastNanos);
+}
+
+TEST(PostStream, WaitsLongerForSlowerPosts) {
+  const auto waitAfter = [](std::int64_t nanosPerTask) {
+    PostStream stream;
+    Scene scene;
+    stream.looked(PostStream::kMany, 0, true);
+    scene.moment = 10 * nanosPerTask;
+    stream.looked(10, scene.moment, true);
+    const std::int64_t before = scene.moment;
+    EXPECT_TRUE(scene.gather(stream));
+    return scene.moment - before;
+  };
+  EXPECT_LE(waitAfter(1), PostStream::kLeastNanos + 50);
+  EXPECT_NEAR(static_cast<double>(waitAfter(30)), 30.0 * PostStream::kBatch, 50);
+  EXPECT_LE(waitAfter(300), PostStream::kMostNanos + 50);
 }
 
 TEST(PostStream, LooksOnForAWhileWhenNothingCame) {

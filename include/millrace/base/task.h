@@ -88,8 +88,10 @@ class Task {
     void (*relocate)(void* to, void* from) noexcept;  // null: copying the bytes is enough
     void (*destroy)(void* storage) noexcept;          // null: nothing to do
     const std::type_info* type;
+    bool isSmall;  // two words are all there is
   };
 
+  static constexpr std::size_t kSmall = 2 * sizeof(std::uintptr_t);
   template <class D>
   static constexpr bool kIsClosure = std::is_class_v<D>&& std::is_empty_v<D>;
   template <class D>
@@ -135,17 +137,19 @@ class Task {
   template <class D>
   static constexpr Ops kInPlaceOps{
       &invokeInPlace<D>, std::is_trivially_copyable_v<D> ? nullptr : &relocateInPlace<D>,
-      std::is_trivially_destructible_v<D> ? nullptr : &destroyInPlace<D>, &typeid(D)};
+      std::is_trivially_destructible_v<D> ? nullptr : &destroyInPlace<D>, &typeid(D),
+      sizeof(D) <= kSmall};
   template <class D>
-  static constexpr Ops kHeapOps{&invokeOnHeap<D>, nullptr, &destroyOnHeap<D>, &typeid(D)};
+  static constexpr Ops kHeapOps{&invokeOnHeap<D>, nullptr, &destroyOnHeap<D>, &typeid(D), true};
 
   // Word by word: the callable was just stored in words, and a wider load would have to wait until
   // those stores have reached the cache. Bytes that a small callable leaves unset are copied with
   // the others, which is faster than asking how many there are.
+  template <std::size_t kBytes>
   static void copyWords(std::byte* to, const std::byte* from) noexcept {
     asm("" : "+r"(from));  // compilers would warn of the unset bytes
 #pragma GCC unroll 6
-    for (std::size_t i = 0; i < kInPlace; i += sizeof(std::uintptr_t)) {
+    for (std::size_t i = 0; i < kBytes; i += sizeof(std::uintptr_t)) {
       std::uintptr_t word;
       std::memcpy(&word, from + i, sizeof word);
       asm("" : "+r"(word));  // keeps the compiler from joining the words
@@ -156,7 +160,10 @@ class Task {
   void take(Task& other) noexcept {
     if (other.ops_ == nullptr) return;
     if (other.ops_->relocate == nullptr) {
-      copyWords(storage_, other.storage_);
+      copyWords<kSmall>(storage_, other.storage_);
+      if (!other.ops_->isSmall) {
+        copyWords<kInPlace - kSmall>(storage_ + kSmall, other.storage_ + kSmall);
+      }
     } else {
       other.ops_->relocate(storage_, other.storage_);
     }
