@@ -59,7 +59,10 @@ class LoopDemo(unittest.TestCase):
                 self.assertRegex(rest, r"(?m)^stopped: ")
 
     def test_shows_a_table_on_a_terminal(self):
-        ours, theirs = pty.openpty()
+        try:
+            ours, theirs = pty.openpty()
+        except OSError as error:  # a chroot without /dev/pts
+            self.skipTest(str(error))
         with subprocess.Popen([PROGRAM, "--seconds", "1", "--loops", "2"], stdout=theirs,
                               stderr=theirs) as demo:
             os.close(theirs)
