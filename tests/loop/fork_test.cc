@@ -180,7 +180,7 @@ TEST(ForkGlobal, TheGlobalExecutorWorksInTheChild) {
     return inChild([] {
       std::atomic<bool> ran{false};
       globalExecutor().execute([&ran] { ran = true; });
-      for (int i = 0; i < 5'000 && !ran; ++i) ::usleep(1'000);
+      awaitGlobalExecutor();
       return std::string(ran ? "" : "its task did not run");
     });
   };
