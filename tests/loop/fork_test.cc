@@ -174,6 +174,7 @@ TEST(ForkHandDriven, TheParentsLoopIsNotRunInTheChild) {
   EXPECT_EQ(loop->runNow(), 1U);
 }
 
+#if !defined(MR_NO_THREADS_AFTER_FORK)
 // The global executor begins anew in the child, whatever it did in the parent.
 TEST(ForkGlobal, TheGlobalExecutorWorksInTheChild) {
   const auto worksInChild = [] {
@@ -198,6 +199,7 @@ TEST(ForkGlobal, TheGlobalExecutorWorksInTheChild) {
   go.count_down();
   awaitGlobalExecutor();
 }
+#endif
 
 }  // namespace
 }  // namespace millrace
