@@ -23,11 +23,13 @@ struct Cart {
   std::mutex mutex;
   std::condition_variable came;
   bool isHere = false;
+  bool isAwaited = false;
 };
 
 // In pthread_cond_wait ThreadSanitizer lets signals through.
 [[gnu::noinline]] void waitForACart(Cart& cart) {
   std::unique_lock lock(cart.mutex);
+  cart.isAwaited = true;
   while (!cart.isHere) cart.came.wait(lock);
 }
 
@@ -66,6 +68,11 @@ class Waiting {
       ::pthread_sigmask(SIG_UNBLOCK, &all, nullptr);  // what is pending arrives here
     });
     id_.wait(0);
+    // Really in the wait: ThreadSanitizer keeps a signal that comes just before it.
+    for (bool awaited = false; !awaited; std::this_thread::yield()) {
+      std::lock_guard lock(cart_.mutex);
+      awaited = cart_.isAwaited;
+    }
   }
   Waiting(const Waiting&) = delete;
   Waiting& operator=(const Waiting&) = delete;
@@ -95,9 +102,7 @@ TEST(StackCapture, FindsTheFunctionThatAThreadIsIn) {
   std::string found;
   const Deadline limit = Deadline::after(30s);
   while (found.find("waitForACart") == std::string::npos && !limit.isDue(Clock::real().nanos())) {
-    // Not long for one answer: ThreadSanitizer keeps a signal that comes just before the wait.
-    const Deadline soon = std::min(limit, Deadline::after(200ms));
-    const auto places = placesOf(stacks.of(waiting.id(), soon).frames);
+    const auto places = placesOf(stacks.of(waiting.id(), limit).frames);
     const CodePlace* place = blockingFunction(places);
     found = place == nullptr ? "" : place->text();
     if (!canNameEveryFunction()) break;
