@@ -83,7 +83,7 @@ struct EventLoop::Parts final : IoLoop, ClockListener {
   void postInLoop(Task& task, std::uintptr_t kind);
   bool pushFramework(TaskNode& node);
   void pushProbe();
-  void takeBack(TaskNode& node, Task& task) noexcept;
+  void takeBack(TaskNode& node, Task& task, std::uintptr_t kind) noexcept;
   void easeOff() const noexcept;
   void wakeIfAsleep() noexcept {
     if (__builtin_expect(in.word.mustWake(), 0)) wake();

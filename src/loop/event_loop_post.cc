@@ -70,12 +70,12 @@ bool EventLoop::Parts::postFromOutside(Task& task, Wake wake, IfNoThread then,
   TaskNode* node = mine.get(in.inbox.pool());
   node->fill(std::move(task));
   if (__builtin_expect(!in.inbox.push(node, kind, mine), 0)) {
-    takeBack(*node, task);
+    takeBack(*node, task, kind);
     return false;
   }
   if (__builtin_expect(life.state() == State::notStarted, 0)) {
     if (const Result<void> started = startIfNeeded(*node); !started) {
-      takeBack(*node, task);
+      takeBack(*node, task, kind);
       if (then == IfNoThread::tell) return false;
       started.error().raise();
     }
@@ -85,8 +85,9 @@ bool EventLoop::Parts::postFromOutside(Task& task, Wake wake, IfNoThread then,
   return true;
 }
 
-[[gnu::noinline]] void EventLoop::Parts::takeBack(TaskNode& node, Task& task) noexcept {
-  if (node.kind() == TaskNode::user) unreserve();
+[[gnu::noinline]] void EventLoop::Parts::takeBack(TaskNode& node, Task& task,
+                                                  std::uintptr_t kind) noexcept {
+  if (kind == TaskNode::user) unreserve();
   task = std::move(node.task);
   NodeCache::ofThread().unget(&node);
 }

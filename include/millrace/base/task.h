@@ -143,8 +143,8 @@ class Task {
   static constexpr Ops kHeapOps{&invokeOnHeap<D>, nullptr, &destroyOnHeap<D>, &typeid(D), true};
 
   // Word by word: the callable was just stored in words, and a wider load would have to wait until
-  // those stores have reached the cache. Bytes that a small callable leaves unset are copied with
-  // the others, which is faster than asking how many there are.
+  // those stores have reached the cache. Bytes that the callable leaves unset are copied with the
+  // others; only whether two words are enough is asked.
   template <std::size_t kBytes>
   static void copyWords(std::byte* to, const std::byte* from) noexcept {
     asm("" : "+r"(from));  // compilers would warn of the unset bytes
