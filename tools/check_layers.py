@@ -3,7 +3,7 @@
 """Checks that includes only point down the layers.
 
   include/  <millrace/...> of the own layer or a lower one; nothing private
-  src/      the same, and private headers of the own layer, quoted and relative to src/
+  src/      the same, and private headers of the own layer or a lower one, quoted and relative to src/
   tests/    of a layer: the same for public headers; from `loop` up also <millrace/transport/embedded...>
   examples/ public headers, and quoted ones beside the example
 """
@@ -36,8 +36,9 @@ def private_problem(root, layer, name):
     """What is wrong with a quoted include in src/<layer>, or None."""
     if not (root / "src" / name).is_file():
         return "no such file under src/ (private includes are written relative to src/)"
-    if name.split("/")[0] != layer:
-        return f"a private header of another layer than '{layer}'"
+    other = name.split("/")[0]
+    if rank(other) is None or rank(layer) is None or rank(other) > rank(layer):
+        return f"a private header of a layer above '{layer}'"
     return None
 
 

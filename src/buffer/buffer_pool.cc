@@ -118,16 +118,18 @@ bool PoolCore::isHome() const noexcept {
 
 Block* PoolCore::allocate(std::size_t capacity) {
   MR_CHECK(isHome(), "a buffer pool is used by another thread than its own");
-  const std::uint32_t sizeClass = SizeClasses::of(capacity);
-  add(allocations_);
-  if (free_[sizeClass] == nullptr && returned_.load(std::memory_order_relaxed) != nullptr) {
+  return allocateClass(SizeClasses::of(capacity));
+}
+
+// The free list is empty.
+Block* PoolCore::allocateSlowly(std::uint32_t sizeClass) {
+  if (returned_.load(std::memory_order_relaxed) != nullptr) {
     drainReturned();
-  }
-  if (Block* block = free_[sizeClass]; block != nullptr) {
-    free_[sizeClass] = block->next.read();
-    kept_.store(kept_.load(std::memory_order_relaxed) - block->capacity, std::memory_order_relaxed);
-    block->owners.store(1, std::memory_order_relaxed);
-    return block;
+    if (free_[sizeClass] != nullptr) {
+      allocations_.store(allocations_.load(std::memory_order_relaxed) - 1,
+                         std::memory_order_relaxed);
+      return allocateFromList(sizeClass);
+    }
   }
   add(fromHeap_);
   Block* block = newBlock(SizeClasses::sizeOf(sizeClass));
@@ -136,17 +138,7 @@ Block* PoolCore::allocate(std::size_t capacity) {
   return block;
 }
 
-void PoolCore::keep(Block* block) noexcept {
-  add(freedAtHome_);
-  const std::int64_t kept = kept_.load(std::memory_order_relaxed) + block->capacity;
-  if (kept > static_cast<std::int64_t>(limit_)) {
-    freeBlock(block);
-    return;
-  }
-  kept_.store(kept, std::memory_order_relaxed);
-  block->next.write() = free_[block->sizeClass];
-  free_[block->sizeClass] = block;
-}
+void PoolCore::release(Block* block) noexcept { freeBlock(block); }
 
 // Until it is pushed or freed our block is out, so the core lives. Afterwards it may be gone: what
 // is counted is counted before.
@@ -177,7 +169,7 @@ void PoolCore::drainReturned() noexcept {
   while (first != nullptr) {
     Block* block = std::exchange(first, first->next.read());
     came += kOneBlock + block->capacity;
-    keep(block);
+    keepInList(block);
   }
   add(drained_, static_cast<std::uint64_t>(blocksOf(came)));
   waiting_.fetch_sub(came, std::memory_order_relaxed);
@@ -185,6 +177,10 @@ void PoolCore::drainReturned() noexcept {
 
 void PoolCore::trim() noexcept {
   drainReturned();
+  if (Block* block = hot_.load(std::memory_order_relaxed)) {
+    hot_.store(nullptr, std::memory_order_relaxed);
+    keepInList(block);
+  }
   for (Block*& list : free_) {
     while (list != nullptr) freeBlock(std::exchange(list, list->next.read()));
   }
@@ -208,7 +204,9 @@ void PoolCore::close() noexcept {
 std::int64_t PoolCore::live() const noexcept {
   return static_cast<std::int64_t>(allocations_.load(std::memory_order_relaxed) -
                                    freedAtHome_.load(std::memory_order_relaxed)) +
-         left_.load(std::memory_order_relaxed) - blocksOf(waiting_.load(std::memory_order_relaxed));
+         left_.load(std::memory_order_relaxed) -
+         blocksOf(waiting_.load(std::memory_order_relaxed)) -
+         (hot_.load(std::memory_order_relaxed) == nullptr ? 0 : 1);
 }
 
 std::uint64_t PoolCore::returned() const noexcept {

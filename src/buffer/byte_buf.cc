@@ -83,6 +83,12 @@ void ByteBuf::discardReadBytes() {
   reader_ = 0;
 }
 
+bool ByteBuf::compact() {
+  if (block_ == nullptr || readableBytes() >= pinnedBytes() / 4) return false;
+  *this = copy();
+  return true;
+}
+
 void ByteBuf::ensureWritable(std::size_t count) {
   if (writableBytes() >= count && isOwn()) return;
   if (isOwn() && capacity_ - readableBytes() >= count && reader_ >= capacity_ / 2) {

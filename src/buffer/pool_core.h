@@ -20,6 +20,10 @@ struct SizeClasses {
 
   static std::uint32_t of(std::size_t capacity) noexcept;
   static std::size_t sizeOf(std::uint32_t sizeClass) noexcept;
+  /// Of two to the power of `exponent`, 6 to 19.
+  static constexpr std::uint32_t ofPower(int exponent) noexcept {
+    return static_cast<std::uint32_t>(exponent - 6) * kSteps;
+  }
 };
 
 class PoolCore {
@@ -31,6 +35,26 @@ class PoolCore {
   // --- home thread ---
   void bind() noexcept;
   Block* allocate(std::size_t capacity);
+  /// The same for a size class, without asking whose thread it is.
+  Block* allocateClass(std::uint32_t sizeClass) {
+    Block* block = hot_.load(std::memory_order_relaxed);
+    if (__builtin_expect(block != nullptr && block->sizeClass == sizeClass, 1)) {
+      hot_.store(nullptr, std::memory_order_relaxed);
+      hotUses_.store(hotUses_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+      block->owners.store(1, std::memory_order_relaxed);
+      return block;
+    }
+    return allocateFromList(sizeClass);
+  }
+  Block* allocateFromList(std::uint32_t sizeClass) {
+    allocations_.store(allocations_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    Block* block = free_[sizeClass];
+    if (__builtin_expect(block == nullptr, 0)) return allocateSlowly(sizeClass);
+    free_[sizeClass] = block->next.read();
+    kept_.store(kept_.load(std::memory_order_relaxed) - block->capacity, std::memory_order_relaxed);
+    block->owners.store(1, std::memory_order_relaxed);
+    return block;
+  }
   void trim() noexcept;
   /// The pool is gone: deletes itself now, or with its last block.
   void close() noexcept;
@@ -43,10 +67,18 @@ class PoolCore {
       giveBack(block);
     }
   }
+  /// On the home thread, for a block that may be anybody's.
+  void dropHere(Block* block) noexcept {
+    if (__builtin_expect(block->home == this && !block->isShared(), 1)) {
+      keep(block);
+    } else {
+      block->drop();
+    }
+  }
   /// From a thread that is not home.
   void giveBack(Block* block) noexcept;
   std::uint64_t allocations() const noexcept {
-    return allocations_.load(std::memory_order_relaxed);
+    return allocations_.load(std::memory_order_relaxed) + hotUses_.load(std::memory_order_relaxed);
   }
   std::uint64_t fromHeap() const noexcept { return fromHeap_.load(std::memory_order_relaxed); }
   std::uint64_t returned() const noexcept;
@@ -59,7 +91,23 @@ class PoolCore {
  private:
   ~PoolCore() = default;
   bool isHome() const noexcept;
-  void keep(Block* block) noexcept;
+  Block* allocateSlowly(std::uint32_t sizeClass);
+  void keep(Block* block) noexcept {
+    if (__builtin_expect(hot_.load(std::memory_order_relaxed) == nullptr, 1)) {
+      hot_.store(block, std::memory_order_relaxed);
+      return;
+    }
+    keepInList(block);
+  }
+  void keepInList(Block* block) noexcept {
+    freedAtHome_.store(freedAtHome_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    const std::int64_t kept = kept_.load(std::memory_order_relaxed) + block->capacity;
+    if (__builtin_expect(kept > static_cast<std::int64_t>(limit_), 0)) return release(block);
+    kept_.store(kept, std::memory_order_relaxed);
+    block->next.write() = free_[block->sizeClass];
+    free_[block->sizeClass] = block;
+  }
+  static void release(Block* block) noexcept;
   void drainReturned() noexcept;
   void freeElsewhere(Block* block) noexcept;
 
@@ -70,6 +118,10 @@ class PoolCore {
   const std::size_t limit_;
   // Loop thread; others read the figures.
   std::array<Block*, SizeClasses::kCount> free_{};
+  // The block that came back last waits here, because it is likely to be wanted next. It counts as
+  // out in what follows.
+  Atomic<Block*> hot_{nullptr};
+  Atomic<std::uint64_t> hotUses_{0};
   Atomic<std::uint64_t> allocations_{0};
   Atomic<std::uint64_t> fromHeap_{0};
   Atomic<std::uint64_t> freedAtHome_{0};

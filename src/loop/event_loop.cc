@@ -89,9 +89,7 @@ bool EventLoop::waitsForItself() const noexcept {
 
 std::size_t EventLoop::pendingTasks() const noexcept { return parts_->pendingTasks(); }
 
-std::size_t EventLoop::load() const noexcept {
-  return pendingTasks() + parts_->io->registrations();
-}
+std::size_t EventLoop::load() const noexcept { return pendingTasks() + parts_->registrations(); }
 
 void EventLoop::assertInEventLoop() const {
   if (inEventLoop()) return;
@@ -137,6 +135,12 @@ bool EventLoop::isShuttingDown() const noexcept {
 
 Future<ShutdownReport> EventLoop::terminationFuture() const { return parts_->terminatedFuture; }
 
+IoHandler& EventLoop::io() const noexcept { return *parts_->io; }
+std::uint64_t EventLoop::attachmentFigure(std::size_t index) const noexcept {
+  return parts_->aboveFigures[index].get();
+}
+LoopAttachment* EventLoop::attachment() const noexcept { return parts_->upper.get(); }
+
 LoopMetrics EventLoop::metrics() const {
   const LoopFigures& figures = parts_->figures;
   LoopMetrics copy;
@@ -153,7 +157,7 @@ LoopMetrics EventLoop::metrics() const {
   copy.stalls = figures.stalls.load(std::memory_order_relaxed);
   copy.busyNanos = figures.busyNanos.get();
   copy.pendingTasks = pendingTasks();
-  copy.registrations = parts_->io->registrations();
+  copy.registrations = parts_->registrations();
   copy.turnTime = figures.turnTime.snapshot();
   copy.taskDelay = figures.taskDelay.snapshot();
   copy.timerLateness = figures.timerLateness.snapshot();

@@ -47,6 +47,11 @@ std::string EventLoop::Parts::describeInLoop() const {
     if (const std::type_info* type = timer.task().type()) text += ": " + readableName(*type);
     text += "\n";
   });
+  if (upper != nullptr) {
+    std::vector<std::string> lines;
+    upper->describe(lines);
+    for (const std::string& line : lines) text += "  " + line + "\n";
+  }
   if (FdWatch* watches = io->fdWatch(); watches != nullptr && !closed) {
     std::vector<std::string> lines;
     watches->describe(lines);

@@ -112,7 +112,7 @@ void EventLoop::Parts::beginRunning() {
     log(LogLevel::error, "loop", loopName, ": cannot run: ", bodyFailure.message());
     requestStop();
   } else {
-    attached = true;
+    engineAttached = true;
   }
 }
 
@@ -134,13 +134,17 @@ void raiseTo(Atomic<std::int64_t>& value, std::int64_t wanted) noexcept {
 
 }  // namespace
 
-Future<ShutdownReport> EventLoop::shutdownGracefully(Duration quiet, Duration timeout) {
+void checkPeriods(Duration quiet, Duration timeout) {
   if (quiet.count() < 0 || timeout < quiet) {
     throw std::invalid_argument(
         "shutdownGracefully(): a quiet period of " + std::to_string(quiet.count()) +
         "ns and a timeout of " + std::to_string(timeout.count()) +
         "ns do not fit; quiet must not be negative and the timeout not below it");
   }
+}
+
+Future<ShutdownReport> EventLoop::shutdownGracefully(Duration quiet, Duration timeout) {
+  checkPeriods(quiet, timeout);
   raiseTo(parts_->quietNanos, quiet.count());
   raiseTo(parts_->timeoutNanos, timeout.count());
   if (!parts_->isForked()) parts_->requestStop();
@@ -172,14 +176,14 @@ void EventLoop::Parts::beginShutdown() {
   }
   for (Task& task : first) runHook(task, "beforeShutdown task");
   report.timersCancelled += timers.cancelAll();
-  report.watchesClosed += io->registrations();
-  io->closeAll(CloseMode::linger);
+  if (const FdWatch* watched = io->fdWatch()) report.watchesClosed += watched->watches();
+  closeAll(CloseMode::linger);
 }
 
 Deadline EventLoop::Parts::shutdownWakeup() const noexcept {
   const std::int64_t hardEnd =
       saturatingAdd(shutdownBegan, timeoutNanos.load(std::memory_order_acquire));
-  if (io->registrations() != 0) return Deadline::at(hardEnd);
+  if (registrations() != 0) return Deadline::at(hardEnd);
   const std::int64_t quietEnd =
       saturatingAdd(lastExecution, quietNanos.load(std::memory_order_acquire));
   return Deadline::at(std::min(hardEnd, quietEnd));
@@ -191,14 +195,35 @@ bool EventLoop::Parts::confirmShutdown() {
   const std::int64_t moment = now();
   const std::int64_t timeout = timeoutNanos.load(std::memory_order_acquire);
   const std::int64_t quiet = quietNanos.load(std::memory_order_acquire);
-  const bool busy = hasTasks() || io->registrations() != 0;
+  const bool busy = hasTasks() || registrations() != 0;
   if (moment - shutdownBegan >= timeout && (busy || quiet != 0)) {
     report.timedOut = true;
     io->interrupt();
-    io->closeAll(CloseMode::force);
+    closeAll(CloseMode::force);
     return true;
   }
   return !busy && (quiet == 0 || moment - lastExecution >= quiet);
+}
+
+// Any thread. What hangs on the engine for a channel is counted there, too: more than none is what
+// matters.
+std::size_t EventLoop::Parts::registrations() const noexcept {
+  return std::max(aboveCount.load(std::memory_order_relaxed), io->registrations());
+}
+
+void EventLoop::attach(std::unique_ptr<LoopAttachment> attachment) {
+  assertInEventLoop();
+  attachment->count_ = &parts_->aboveCount;
+  attachment->figures_ = &parts_->aboveFigures;
+  parts_->upper = std::move(attachment);
+  parts_->attached = parts_->upper.get();
+}
+
+void EventLoop::Parts::closeAll(CloseMode mode) {
+  io->closeAll(mode);
+  if (upper == nullptr) return;
+  upper->closeAll(mode);
+  callbackEnded();
 }
 
 // Everything after the quiet period: hooks, the last tasks, the engine.
@@ -210,9 +235,12 @@ void EventLoop::Parts::endInLoop() {
   runList.append(takeCounted([this] { return in.inbox.close(); }).chain);
   runAllLeft();
   report.timersCancelled += timers.cancelAll();
+  if (upper != nullptr) upper->addTo(report);
+  attached = nullptr;
+  upper.reset();
   used.flush(in.inbox.pool());
   if (!real) time->removeListener(*this);
-  if (attached) io->detach();
+  if (engineAttached) io->detach();
   io->awaitWakeups(in.word.paid());
   turnBegan.store(0, std::memory_order_relaxed);
   kernelThread.store(0, std::memory_order_relaxed);
@@ -237,6 +265,7 @@ void EventLoop::Parts::runHooks() {
 void EventLoop::Parts::runAllLeft() {
   const std::uint64_t before = progress.load(std::memory_order_relaxed);
   while (TaskNode* node = runList.popFront()) runNode(node);
+  callbackEnded();
   runTail();
   if (report.timedOut) {
     report.tasksRunAfterTimeout += progress.load(std::memory_order_relaxed) - before;
@@ -250,7 +279,7 @@ void EventLoop::Parts::endUnstarted() {
   lastExecution = now();
   runBatch();
   beginShutdown();
-  if (io->registrations() != 0) io->closeAll(CloseMode::force);
+  if (registrations() != 0) closeAll(CloseMode::force);
   endInLoop();
   internal::tlsCurrentExecutor = before;
   terminate();

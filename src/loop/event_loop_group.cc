@@ -7,6 +7,7 @@
 #include <millrace/concurrent/global_executor.h>
 #include <millrace/loop/event_loop_group.h>
 #include <millrace/loop/io.h>
+#include <millrace/loop/loop_source.h>
 
 #include <mutex>
 #include <stdexcept>
@@ -19,9 +20,11 @@ Atomic<int> nextGroupNumber{1};
 
 }  // namespace
 
-struct EventLoopGroup::Core {
+LoopSource::~LoopSource() = default;
+
+struct EventLoopGroup::Core final : LoopSource {
   std::string name;
-  std::vector<Ref<EventLoop>> loops;
+  std::vector<Ref<EventLoop>> children;
   std::unique_ptr<Chooser> chooser;
   std::shared_ptr<Watchdog> watchdog;  // shared with the loops; null: none
   Ref<EndExecutor> endExecutor = makeRef<EndExecutor>();
@@ -31,11 +34,49 @@ struct EventLoopGroup::Core {
   std::size_t left = 0;   // guarded by mutex: loops that have not ended
   ShutdownReport report;  // guarded by mutex
   Error failure;          // guarded by mutex
+  std::vector<std::pair<std::uint64_t, Task>> listeners;  // guarded by mutex
+  std::uint64_t nextListener = 1;                         // guarded by mutex
+  bool told = false;                                      // guarded by mutex
+
+  // While the group shuts down, loops that never started have ended already: the others take over.
+  EventLoop& next() {
+    auto& chosen = static_cast<EventLoop&>(chooser->next());
+    if (__builtin_expect(!chosen.isShutdown(), 1)) return chosen;
+    for (const Ref<EventLoop>& each : children) {
+      if (!each->isShutdown()) return *each;
+    }
+    return chosen;
+  }
+
+  // --- LoopSource ---
+  Result<Ref<EventLoop>> acquire() override { return Ref<EventLoop>(&next()); }
+  std::vector<Ref<EventLoop>> loops() const override { return children; }
+  std::uint64_t addShutdownListener(Task listener) override {
+    std::lock_guard lock(mutex);
+    if (told) return 0;
+    listeners.emplace_back(nextListener, std::move(listener));
+    return nextListener++;
+  }
+  bool removeShutdownListener(std::uint64_t id) override {
+    std::lock_guard lock(mutex);
+    return std::erase_if(listeners, [id](const auto& each) { return each.first == id; }) != 0;
+  }
+
+  // Those who give the group work hear of its end first.
+  void tellListeners() {
+    std::vector<std::pair<std::uint64_t, Task>> batch;
+    {
+      std::lock_guard lock(mutex);
+      told = true;
+      batch = std::move(listeners);
+    }
+    for (auto& [id, listener] : batch) listener();
+  }
 
   // The group cannot be made. Its loops have not started and end here and now, unless a factory of
   // the user's has given them work.
   void endLoops() {
-    for (const Ref<EventLoop>& loop : loops) {
+    for (const Ref<EventLoop>& loop : children) {
       loop->parts_->group.store(nullptr, std::memory_order_release);
       Future<ShutdownReport> end = loop->shutdownGracefully();
       if (globalExecutor().inEventLoop()) continue;
@@ -78,32 +119,32 @@ EventLoopGroup::EventLoopGroup(const LoopOptions& options) : core_(std::make_sha
     core_->watchdog = std::make_shared<Watchdog>(core_->name, values.watchdog);
   }
   try {
-    core_->loops.reserve(static_cast<std::size_t>(count));
+    core_->children.reserve(static_cast<std::size_t>(count));
     for (int i = 0; i < count; ++i) {
       std::string title = "mr-" + core_->name + "-" + std::to_string(i + 1);
-      core_->loops.emplace_back(new EventLoop(options, std::move(title), i, false));
-      core_->endExecutor->refuseWaitingOn(*core_->loops.back());
-      core_->loops.back()->parts_->watchdog = core_->watchdog;
-      core_->loops.back()->parts_->group.store(this, std::memory_order_release);
+      core_->children.emplace_back(new EventLoop(options, std::move(title), i, false));
+      core_->endExecutor->refuseWaitingOn(*core_->children.back());
+      core_->children.back()->parts_->watchdog = core_->watchdog;
+      core_->children.back()->parts_->group.store(this, std::memory_order_release);
     }
   } catch (const Exception& e) {
     core_->endLoops();
     throw Exception(Error(e.error().code(), "EventLoopGroup " + core_->name,
-                          "(making loop " + std::to_string(core_->loops.size() + 1) + " of " +
+                          "(making loop " + std::to_string(core_->children.size() + 1) + " of " +
                               std::to_string(count) + ": " + e.error().message() + ")"));
   } catch (...) {
     core_->endLoops();
     throw;
   }
-  core_->left = core_->loops.size();
-  for (const Ref<EventLoop>& loop : core_->loops) {
+  core_->left = core_->children.size();
+  for (const Ref<EventLoop>& loop : core_->children) {
     loop->parts_->onTerminated = [core = core_](const Result<ShutdownReport>& result) {
       core->oneEnded(result);
     };
   }
   try {
     std::vector<EventExecutor*> children;
-    for (const Ref<EventLoop>& loop : core_->loops) children.push_back(loop.get());
+    for (const Ref<EventLoop>& loop : core_->children) children.push_back(loop.get());
     core_->chooser = values.chooser(children);
     if (!core_->chooser) throw std::invalid_argument("chooser(): the factory gave nothing");
   } catch (...) {
@@ -113,12 +154,13 @@ EventLoopGroup::EventLoopGroup(const LoopOptions& options) : core_(std::make_sha
 }
 
 EventLoopGroup::~EventLoopGroup() {
-  for (const Ref<EventLoop>& loop : core_->loops) {
+  if (!core_->children.front()->parts_->isForked()) core_->tellListeners();
+  for (const Ref<EventLoop>& loop : core_->children) {
     // Who has asked for it before has said how long it may take.
     if (!loop->isShuttingDown()) static_cast<void>(loop->shutdownGracefully());
     loop->parts_->group.store(nullptr, std::memory_order_release);
   }
-  const bool forked = core_->loops.front()->parts_->isForked();
+  const bool forked = core_->children.front()->parts_->isForked();
   if (forked || isExiting()) return;
   if (EventLoop::current() != nullptr || globalExecutor().inEventLoop()) {
     // Waiting here could wait for ourselves. The threads end on their own; each loop lives until
@@ -126,7 +168,7 @@ EventLoopGroup::~EventLoopGroup() {
     return;
   }
   bool all = true;
-  for (const Ref<EventLoop>& loop : core_->loops) {
+  for (const Ref<EventLoop>& loop : core_->children) {
     const Duration patience(
         saturatingAdd(loop->parts_->timeoutNanos.load(std::memory_order_relaxed), 1'000'000'000));
     if (loop->terminationFuture().await(Deadline::after(patience))) {
@@ -144,18 +186,18 @@ EventLoopGroup::~EventLoopGroup() {
   }
 }
 
-// While the group shuts down, loops that never started have ended already: the others take over.
-EventLoop& EventLoopGroup::next() {
-  auto& chosen = static_cast<EventLoop&>(core_->chooser->next());
-  if (__builtin_expect(!chosen.isShutdown(), 1)) return chosen;
-  for (const Ref<EventLoop>& loop : core_->loops) {
-    if (!loop->isShutdown()) return *loop;
-  }
-  return chosen;
+EventLoop& EventLoopGroup::next() { return core_->next(); }
+
+Ref<EventLoop> EventLoopGroup::acquireLoop() {
+  Result<Ref<EventLoop>> loop = core_->acquire();
+  if (!loop) throw RejectedExecution(loop.error().message());
+  return std::move(*loop);
 }
 
+std::shared_ptr<LoopSource> EventLoopGroup::source() const { return core_; }
+
 bool EventLoopGroup::inEventLoop() const noexcept {
-  for (const Ref<EventLoop>& loop : core_->loops) {
+  for (const Ref<EventLoop>& loop : core_->children) {
     if (loop->inEventLoop()) return true;
   }
   return false;
@@ -163,17 +205,17 @@ bool EventLoopGroup::inEventLoop() const noexcept {
 
 std::size_t EventLoopGroup::load() const noexcept {
   std::size_t sum = 0;
-  for (const Ref<EventLoop>& loop : core_->loops) sum += loop->load();
+  for (const Ref<EventLoop>& loop : core_->children) sum += loop->load();
   return sum;
 }
 
 EventLoopGroup::Iterator EventLoopGroup::begin() const noexcept {
-  return Iterator(core_->loops.data());
+  return Iterator(core_->children.data());
 }
 EventLoopGroup::Iterator EventLoopGroup::end() const noexcept {
-  return Iterator(core_->loops.data() + core_->loops.size());
+  return Iterator(core_->children.data() + core_->children.size());
 }
-std::size_t EventLoopGroup::size() const noexcept { return core_->loops.size(); }
+std::size_t EventLoopGroup::size() const noexcept { return core_->children.size(); }
 
 namespace {
 
@@ -188,17 +230,26 @@ bool allOf(const Loops& loops, Question question) noexcept {
 }  // namespace
 
 bool EventLoopGroup::isShuttingDown() const noexcept {
-  return allOf(core_->loops, [](const EventLoop& loop) { return loop.isShuttingDown(); });
+  return allOf(core_->children, [](const EventLoop& loop) { return loop.isShuttingDown(); });
 }
 bool EventLoopGroup::isShutdown() const noexcept {
-  return allOf(core_->loops, [](const EventLoop& loop) { return loop.isShutdown(); });
+  return allOf(core_->children, [](const EventLoop& loop) { return loop.isShutdown(); });
 }
 bool EventLoopGroup::isTerminated() const noexcept {
-  return allOf(core_->loops, [](const EventLoop& loop) { return loop.isTerminated(); });
+  return allOf(core_->children, [](const EventLoop& loop) { return loop.isTerminated(); });
+}
+
+std::uint64_t EventLoopGroup::addShutdownListener(Task listener) {
+  return core_->addShutdownListener(std::move(listener));
+}
+bool EventLoopGroup::removeShutdownListener(std::uint64_t id) {
+  return core_->removeShutdownListener(id);
 }
 
 Future<ShutdownReport> EventLoopGroup::shutdownGracefully(Duration quiet, Duration timeout) {
-  for (const Ref<EventLoop>& loop : core_->loops) {
+  checkPeriods(quiet, timeout);
+  if (!core_->children.front()->parts_->isForked()) core_->tellListeners();
+  for (const Ref<EventLoop>& loop : core_->children) {
     static_cast<void>(loop->shutdownGracefully(quiet, timeout));
   }
   return terminationFuture();
@@ -208,21 +259,21 @@ Future<ShutdownReport> EventLoopGroup::terminationFuture() const { return core_-
 
 LoopMetrics EventLoopGroup::metrics() const {
   LoopMetrics sum;
-  for (const Ref<EventLoop>& loop : core_->loops) sum += loop->metrics();
+  for (const Ref<EventLoop>& loop : core_->children) sum += loop->metrics();
   return sum;
 }
 
 std::string EventLoopGroup::dump() const {
-  std::string text = "group " + core_->name + ": " + std::to_string(core_->loops.size()) +
-                     " loops, " + std::to_string(core_->loops.size() - endedLoops()) +
+  std::string text = "group " + core_->name + ": " + std::to_string(core_->children.size()) +
+                     " loops, " + std::to_string(core_->children.size() - endedLoops()) +
                      " keep it from ending\n";
-  for (const Ref<EventLoop>& loop : core_->loops) text += loop->dump();
+  for (const Ref<EventLoop>& loop : core_->children) text += loop->dump();
   return text;
 }
 
 std::size_t EventLoopGroup::endedLoops() const noexcept {
   std::size_t ended = 0;
-  for (const Ref<EventLoop>& loop : core_->loops) ended += loop->isTerminated() ? 1 : 0;
+  for (const Ref<EventLoop>& loop : core_->children) ended += loop->isTerminated() ? 1 : 0;
   return ended;
 }
 

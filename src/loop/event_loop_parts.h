@@ -19,6 +19,7 @@
 #include <millrace/concurrent/wakeup_word.h>
 #include <millrace/loop/event_loop.h>
 #include <millrace/loop/io_handler.h>
+#include <millrace/loop/loop_attachment.h>
 #include <millrace/loop/loop_options.h>
 #include <millrace/loop/metrics.h>
 #include <millrace/sys/thread.h>
@@ -68,10 +69,6 @@ struct EventLoop::Parts final : IoLoop, ClockListener {
   // --- IoLoop ---
   std::string_view name() const noexcept override { return loopName; }
   const Clock& clock() const noexcept override { return *time; }
-  void callbackBegins(const std::type_info& what) noexcept override {
-    running.store(&what, std::memory_order_relaxed);
-    callbacks.store(callbacks.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-  }
   void callbackFailed(const std::type_info& what) noexcept override;
   // --- ClockListener: a ManualClock moved (any thread) ---
   void clockMoved() noexcept override;
@@ -143,7 +140,9 @@ struct EventLoop::Parts final : IoLoop, ClockListener {
   void runUserTask(TaskNode* node, const char* what);
   void runHook(Task& task, const char* what);
   void taskFailed(Task& task, const char* what) noexcept;
-  std::int64_t now() noexcept { return real ? Clock::real().nanos() : time->nanos(); }
+  std::size_t registrations() const noexcept;  // any thread
+  void closeAll(CloseMode mode);
+  std::int64_t now() noexcept { return time->nanos(); }
 
   // --- event_loop_dump.cc, loop thread ---
   std::string describeInLoop() const;
@@ -217,22 +216,23 @@ struct EventLoop::Parts final : IoLoop, ClockListener {
 
   // --- what other threads may look at while the loop works ---
   LoopFigures figures;
-  alignas(64) Atomic<const std::type_info*> running{nullptr};  // the task or callback that runs
-  Atomic<std::uint64_t> progress{0};     // tasks begun; the watchdog sees both stand still
-  Atomic<std::uint64_t> callbacks{0};    // callbacks of descriptors begun
-  Atomic<std::uint32_t> takes{0};        // see takeCounted()
-  Atomic<std::uint64_t> usersTaken{0};   // user tasks that came to runList and tail
-  Atomic<std::uint64_t> othersBegun{0};  // timers and hooks begun
-  Atomic<std::int64_t> turnBegan{0};     // real nanoseconds; 0 while it waits
+  alignas(64) Atomic<std::uint64_t> progress{0};  // tasks begun; the watchdog sees it stand still
+  Atomic<std::uint32_t> takes{0};                 // see takeCounted()
+  Atomic<std::uint64_t> usersTaken{0};            // user tasks that came to runList and tail
+  Atomic<std::uint64_t> othersBegun{0};           // timers and hooks begun
+  Atomic<std::int64_t> turnBegan{0};              // real nanoseconds; 0 while it waits
+  std::atomic<std::size_t> aboveCount{0};         // what the layer above has registered
+  AttachmentFigures aboveFigures;
 
   // --- loop thread only ---
+  std::unique_ptr<LoopAttachment> upper;  // what the layer above keeps here
   TimerQueue timers;
   TaskChain runList;
   TaskChain tail;
   NodeReturn used;  // nodes that have run
   NodeCache* cache = nullptr;
   bool closed = false;  // in-loop posts are rejected, too
-  bool attached = false;
+  bool engineAttached = false;
   bool begunByHand = false;  // run() was called, and not too late
   bool ownsThread = false;   // the thread is ours: its locals go before the end is told
   int premature = 0;
@@ -251,6 +251,9 @@ struct EventLoop::Parts final : IoLoop, ClockListener {
   ShutdownReport report;
   Error bodyFailure;
 };
+
+/// Throws std::invalid_argument unless 0 <= quiet <= timeout.
+void checkPeriods(Duration quiet, Duration timeout);
 
 /// Counts forks: a loop of another generation belongs to the parent process.
 extern std::atomic<std::uint64_t> forkGenerations;

@@ -86,7 +86,8 @@ void EventLoop::Parts::runTurn(Deadline limit) {
   }
   std::int64_t ioNanos = 0;
   if (events != 0) figures.ioEvents.add(events);
-  if (hadIo) {
+  // How long it took matters to the tasks that share the time with it.
+  if (hadIo && (!runList.empty() || !in.inbox.isEmpty() || !timers.isEmpty())) {
     waitEnded = now();
     // A wait that did not block counts as I/O.
     ioNanos = std::min(kMaxIoNanos, waitEnded - (waitBlocked || before == 0 ? woke : before));
@@ -116,7 +117,8 @@ void EventLoop::Parts::runTurn(Deadline limit) {
 }
 
 bool EventLoop::Parts::hasTasks() const noexcept {
-  return !runList.empty() || !tail.empty() || !in.inbox.isEmpty();
+  return !runList.empty() || !tail.empty() || !in.inbox.isEmpty() ||
+         (upper != nullptr && upper->hasWork());
 }
 
 // Returns how many events wait to be dispatched, or kContinue.
@@ -152,10 +154,9 @@ int EventLoop::Parts::blockUntil(Deadline limit) {
     if (check < next) next = check;
   }
   const Deadline timer = Deadline::at(next);
-  const std::int64_t before = now();
   // A strategy may want to block although an earlier turn left tasks over.
-  if (!runList.empty() || !tail.empty() || timer.isDue(before) ||
-      limit.isDue(Clock::real().nanos())) {
+  if (!runList.empty() || !tail.empty() || (!timer.isNever() && timer.isDue(now())) ||
+      (!limit.isNever() && limit.isDue(Clock::real().nanos()))) {
     return waitForIo(Deadline::past()).events;
   }
   if (options.spin.count() != 0) {
@@ -175,7 +176,7 @@ int EventLoop::Parts::blockUntil(Deadline limit) {
   });
   wokenByPost = in.word.paid() != paidBefore;
   waitWasEarly = !looked && !wokenByPost && !outcome.woken && in.inbox.isEmpty() &&
-                 !until.isDue(Clock::real().nanos());
+                 (until.isNever() || !until.isDue(Clock::real().nanos()));
   return outcome.events;
 }
 
@@ -277,7 +278,7 @@ std::size_t EventLoop::Parts::pendingTasks() const noexcept {
 }
 
 void EventLoop::Parts::takeInbox() {
-  if (closed) return;
+  if (closed || (!stream.isOn() && in.inbox.isEmpty())) return;
   const Inbox::Taken taken = takeCounted([this] { return in.inbox.takeOpen(); });
   const std::uint32_t near = std::min(taken.chain.run, internal::kNodesAhead);
   for (std::uint32_t i = 1; i <= near; ++i) __builtin_prefetch(taken.chain.first + i);
@@ -356,7 +357,7 @@ void EventLoop::Parts::runTasks(std::int64_t ioNanos, bool hadIo) {
   if (runList.empty() || !timers.isEmpty()) takeInbox();
   if (!timers.isEmpty()) runList.append(timers.takeDue(real ? waitEnded : now()));
   const TaskNode* last = runList.last;
-  if (last == nullptr) return;
+  if (last == nullptr) return callbackEnded();
   const int ratio = ioRatio.load(std::memory_order_relaxed);
   const bool limited = ratio != 100;
   const std::int64_t end =
@@ -372,8 +373,11 @@ void EventLoop::Parts::runTasks(std::int64_t ioNanos, bool hadIo) {
     }
     ++ran;
     if (wasLast) break;
-    if (limited && ran % kTasksPerBatch == 0 && (hadIo ? now() >= end : othersWait())) break;
+    if (ran % kTasksPerBatch != 0) continue;
+    callbackEnded();
+    if (limited && (hadIo ? now() >= end : othersWait())) break;
   }
+  callbackEnded();
 }
 
 // False if the next turn would go on with these tasks anyway.
@@ -391,6 +395,7 @@ void EventLoop::Parts::runBatch() {
     runNode(node);
     if (wasLast) break;
   }
+  callbackEnded();
   runTail();
 }
 
@@ -423,6 +428,7 @@ void EventLoop::Parts::runTail() {
   while (TaskNode* node = batch.popFront()) {
     runUserTask(node, "tail task");
   }
+  callbackEnded();
 }
 
 }  // namespace millrace

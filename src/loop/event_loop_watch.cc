@@ -115,7 +115,7 @@ void Watch::modify(std::uint32_t events) const {
     return;
   }
   if (loop_->isShutdown()) return;
-  Result<bool> changed = loop_->parts_->io->fdWatch()->modify(id_, events);
+  Result<bool> changed = loop_->parts_->io->fdWatch()->modifyWatch(id_, events);
   if (!changed) changed.error().raise();
 }
 

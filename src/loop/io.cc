@@ -3,6 +3,7 @@
 #include "loop/readiness/readiness_handler.h"
 
 #include <millrace/loop/io.h>
+#include <millrace/loop/loop_attachment.h>
 
 #include <cstdlib>
 #include <stdexcept>
@@ -11,6 +12,7 @@
 namespace millrace {
 
 IoHandler::~IoHandler() = default;
+LoopAttachment::~LoopAttachment() = default;
 
 namespace io {
 

@@ -43,6 +43,8 @@ class PostStream {
       over_ = 0;
     }
   }
+  /// False if a look that finds nothing need not be told.
+  bool isOn() const noexcept { return over_ != 0 || found_ != 0; }
   bool isBehind() const noexcept { return found_ > kBehind; }
 
   /// Before the next look: lets tasks gather. True if there are some, as far as one can tell

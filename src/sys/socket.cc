@@ -7,6 +7,7 @@
 #include <netinet/in.h>
 #include <string>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/uio.h>
 
 namespace millrace {
@@ -80,8 +81,8 @@ int acceptNow(int fd, SocketAddress* peer) noexcept {
                            peer == nullptr ? nullptr : &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
   });
   if (made < 0 || peer == nullptr) return made;
-  const Result<SocketAddress> from = SocketAddress::fromRaw(&raw, size);
-  *peer = from.ok() ? *from : SocketAddress();
+  Result<SocketAddress> from = SocketAddress::fromRaw(&raw, size);
+  *peer = from.ok() ? std::move(*from) : SocketAddress();
   return made;
 }
 
@@ -89,7 +90,7 @@ Result<Accepted> acceptSocket(int fd) {
   SocketAddress peer;
   const int made = acceptNow(fd, &peer);
   if (made < 0) return Error::fromErrno(-made, "accept4", fdText(fd));
-  return Accepted{Fd(made), peer};
+  return Accepted{Fd(made), std::move(peer)};
 }
 
 Result<bool> connectSocket(int fd, const SocketAddress& address) {
@@ -97,6 +98,13 @@ Result<bool> connectSocket(int fd, const SocketAddress& address) {
   // A signal does not break the attempt: it goes on in the kernel like one that would block.
   if (errno == EINPROGRESS || errno == EINTR) return false;
   return Error::fromErrno(errno, "connect", address.toString());
+}
+
+Result<void> connectDissolve(int fd) {
+  sockaddr nobody{};
+  nobody.sa_family = AF_UNSPEC;
+  if (calls().connect(fd, &nobody, sizeof nobody) == 0) return {};
+  return Error::fromErrno(errno, "connect", "to nobody, " + fdText(fd));
 }
 
 int shutdownSocket(int fd, ShutdownHow how) noexcept {
@@ -184,6 +192,36 @@ std::ptrdiff_t sendParts(int fd, const iovec* parts, int count) noexcept {
 
 std::ptrdiff_t writeParts(int fd, const iovec* parts, int count) noexcept {
   return unbroken([=]() noexcept { return calls().writev(fd, parts, count); });
+}
+
+int recvMessages(int fd, mmsghdr* messages, unsigned count, int flags) noexcept {
+  const int all = flags | MSG_CMSG_CLOEXEC | MSG_WAITFORONE;
+  return unbroken([=]() noexcept { return calls().recvmmsg(fd, messages, count, all); });
+}
+
+int sendMessages(int fd, mmsghdr* messages, unsigned count, int flags) noexcept {
+  const int all = flags | MSG_NOSIGNAL;
+  return unbroken([=]() noexcept { return calls().sendmmsg(fd, messages, count, all); });
+}
+
+std::ptrdiff_t preadBytes(int in, void* to, std::size_t size, std::int64_t offset) noexcept {
+  return unbroken([=]() noexcept { return calls().pread(in, to, size, offset); });
+}
+
+std::ptrdiff_t sendFile(int out, int in, std::int64_t& offset, std::size_t count) noexcept {
+  return unbroken([&]() noexcept { return calls().sendfile(out, in, &offset, count); });
+}
+
+std::ptrdiff_t spliceBytes(int out, int in, std::size_t count) noexcept {
+  constexpr unsigned kHow = SPLICE_F_MOVE | SPLICE_F_NONBLOCK;
+  return unbroken(
+      [=]() noexcept { return calls().splice(in, nullptr, out, nullptr, count, kHow); });
+}
+
+Result<FileStatus> fileStatus(int fd) {
+  struct stat about {};
+  if (calls().fstat(fd, &about) != 0) return Error::fromErrno(errno, "fstat", fdText(fd));
+  return FileStatus{about.st_size, S_ISREG(about.st_mode)};
 }
 
 }  // namespace millrace

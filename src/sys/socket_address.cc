@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <charconv>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <net/if.h>
 #include <netinet/in.h>
@@ -23,8 +24,8 @@ constexpr std::size_t kPathOffset = offsetof(sockaddr_un, sun_path);
 constexpr std::size_t kMaxName = sizeof(sockaddr_un::sun_path) - 1;
 constexpr const char* kParse = "SocketAddress::parse";
 
-static_assert(sizeof(sockaddr_un) <= 112 && sizeof(sockaddr_in6) <= 112);
-static_assert(sizeof(SocketAddress) == 120);
+static_assert(sizeof(sockaddr_in) <= 28 && sizeof(sockaddr_in6) <= 28);
+static_assert(sizeof(sockaddr_un) <= UINT8_MAX);
 
 template <class T, class Storage>
 T load(const Storage& storage) noexcept {
@@ -57,9 +58,9 @@ SocketAddress SocketAddress::inet4(const std::array<std::uint8_t, 4>& ip,
   raw.sin_port = htons(port);
   std::memcpy(&raw.sin_addr, ip.data(), ip.size());
   SocketAddress made;
-  std::memcpy(made.storage_.data(), &raw, sizeof raw);
-  made.size_ = sizeof raw;
-  made.family_ = AddressFamily::inet4;
+  std::memcpy(made.form_.bytes.data(), &raw, sizeof raw);
+  made.form_.size = sizeof raw;
+  made.form_.family = AddressFamily::inet4;
   return made;
 }
 
@@ -71,9 +72,9 @@ SocketAddress SocketAddress::inet6(const std::array<std::uint8_t, 16>& ip, std::
   raw.sin6_scope_id = scope;
   std::memcpy(&raw.sin6_addr, ip.data(), ip.size());
   SocketAddress made;
-  std::memcpy(made.storage_.data(), &raw, sizeof raw);
-  made.size_ = sizeof raw;
-  made.family_ = AddressFamily::inet6;
+  std::memcpy(made.form_.bytes.data(), &raw, sizeof raw);
+  made.form_.size = sizeof raw;
+  made.form_.family = AddressFamily::inet6;
   return made;
 }
 
@@ -85,17 +86,29 @@ SocketAddress SocketAddress::loopback6(std::uint16_t port) noexcept {
 
 SocketAddress SocketAddress::unixName(AddressFamily family, std::string_view name) noexcept {
   SocketAddress made;
-  const sa_family_t unixFamily = AF_UNIX;
-  std::memcpy(made.storage_.data(), &unixFamily, sizeof unixFamily);
-  // The zero byte that ends a path, or the one that begins an abstract name.
+  made.form_.family = family;
+  if (family == AddressFamily::unixUnnamed) {
+    const sa_family_t unixFamily = AF_UNIX;
+    std::memcpy(made.form_.bytes.data(), &unixFamily, sizeof unixFamily);
+    made.form_.size = sizeof unixFamily;
+    return made;
+  }
+  auto* raw = new sockaddr_un{};
+  raw->sun_family = AF_UNIX;
+  // One zero byte is part of the name: the one that ends a path or that begins an abstract name.
   const std::size_t lead = family == AddressFamily::unixAbstract ? 1 : 0;
-  const std::size_t zero = family == AddressFamily::unixUnnamed ? 0 : 1;
-  std::copy_n(reinterpret_cast<const std::byte*>(name.data()), name.size(),
-              made.storage_.data() + kPathOffset + lead);
-  made.size_ = static_cast<std::uint8_t>(kPathOffset + name.size() + zero);
-  made.family_ = family;
+  std::copy_n(name.data(), name.size(), raw->sun_path + lead);
+  std::memcpy(made.form_.bytes.data(), &raw, sizeof(void*));
+  made.form_.size = static_cast<std::uint8_t>(kPathOffset + name.size() + 1);
   return made;
 }
+
+void SocketAddress::copyName() noexcept {
+  const auto* own = new sockaddr_un(*unixForm());
+  std::memcpy(form_.bytes.data(), &own, sizeof(void*));
+}
+
+void SocketAddress::dropName() noexcept { delete unixForm(); }
 
 Result<SocketAddress> SocketAddress::unixPath(std::string_view path) {
   if (path.empty() || path.find('\0') != std::string_view::npos) {
@@ -183,32 +196,33 @@ Result<SocketAddress> SocketAddress::fromRaw(const void* raw, std::size_t size) 
 }
 
 bool SocketAddress::isInet() const noexcept {
-  return family_ == AddressFamily::inet4 || family_ == AddressFamily::inet6;
+  return form_.family == AddressFamily::inet4 || form_.family == AddressFamily::inet6;
 }
 
 bool SocketAddress::isUnix() const noexcept { return domain() == AF_UNIX; }
 
 bool SocketAddress::isLoopback() const noexcept {
-  if (family_ == AddressFamily::inet4) {
-    return ntohl(load<sockaddr_in>(storage_).sin_addr.s_addr) >> 24 == 127;
+  if (form_.family == AddressFamily::inet4) {
+    return ntohl(load<sockaddr_in>(form_.bytes).sin_addr.s_addr) >> 24 == 127;
   }
-  if (family_ == AddressFamily::inet6) {
-    const auto raw6 = load<sockaddr_in6>(storage_);
+  if (form_.family == AddressFamily::inet6) {
+    const auto raw6 = load<sockaddr_in6>(form_.bytes);
     return std::memcmp(&raw6.sin6_addr, &in6addr_loopback, sizeof in6addr_loopback) == 0;
   }
   return isUnix();
 }
 
 bool SocketAddress::isAny() const noexcept {
-  if (family_ == AddressFamily::inet4) return load<sockaddr_in>(storage_).sin_addr.s_addr == 0;
-  if (family_ != AddressFamily::inet6) return false;
-  const auto raw6 = load<sockaddr_in6>(storage_);
+  if (form_.family == AddressFamily::inet4)
+    return load<sockaddr_in>(form_.bytes).sin_addr.s_addr == 0;
+  if (form_.family != AddressFamily::inet6) return false;
+  const auto raw6 = load<sockaddr_in6>(form_.bytes);
   return std::memcmp(&raw6.sin6_addr, &in6addr_any, sizeof in6addr_any) == 0;
 }
 
 std::uint16_t SocketAddress::port() const noexcept {
   if (!isInet()) return 0;
-  return ntohs(load<sockaddr_in>(storage_).sin_port);  // the same place in both families
+  return ntohs(load<sockaddr_in>(form_.bytes).sin_port);  // the same place in both families
 }
 
 SocketAddress SocketAddress::withPort(std::uint16_t port) const noexcept {
@@ -216,22 +230,22 @@ SocketAddress SocketAddress::withPort(std::uint16_t port) const noexcept {
   MR_CHECK(isInet(), "SocketAddress::withPort() of an address that has no port");
   SocketAddress made = *this;
   const std::uint16_t order = htons(port);
-  std::memcpy(made.storage_.data() + offsetof(sockaddr_in, sin_port), &order, sizeof order);
+  std::memcpy(made.form_.bytes.data() + offsetof(sockaddr_in, sin_port), &order, sizeof order);
   return made;
 }
 
 std::uint32_t SocketAddress::scope() const noexcept {
-  if (family_ != AddressFamily::inet6) return 0;
-  return load<sockaddr_in6>(storage_).sin6_scope_id;
+  if (form_.family != AddressFamily::inet6) return 0;
+  return load<sockaddr_in6>(form_.bytes).sin6_scope_id;
 }
 
 std::string SocketAddress::host() const {
   char text[INET6_ADDRSTRLEN] = "";
-  if (family_ == AddressFamily::inet4) {
-    const auto raw4 = load<sockaddr_in>(storage_);
+  if (form_.family == AddressFamily::inet4) {
+    const auto raw4 = load<sockaddr_in>(form_.bytes);
     ::inet_ntop(AF_INET, &raw4.sin_addr, text, sizeof text);
-  } else if (family_ == AddressFamily::inet6) {
-    const auto raw6 = load<sockaddr_in6>(storage_);
+  } else if (form_.family == AddressFamily::inet6) {
+    const auto raw6 = load<sockaddr_in6>(form_.bytes);
     ::inet_ntop(AF_INET6, &raw6.sin6_addr, text, sizeof text);
   }
   std::string host(text);
@@ -240,14 +254,13 @@ std::string SocketAddress::host() const {
 }
 
 std::string_view SocketAddress::name() const noexcept {
-  const char* path = reinterpret_cast<const char*>(storage_.data()) + kPathOffset;
-  if (family_ == AddressFamily::unixPath) return {path, size_ - kPathOffset - 1};
-  if (family_ == AddressFamily::unixAbstract) return {path + 1, size_ - kPathOffset - 1};
-  return {};
+  if (!hasName()) return {};
+  const std::size_t lead = form_.family == AddressFamily::unixAbstract ? 1 : 0;
+  return {unixForm()->sun_path + lead, form_.size - kPathOffset - 1};
 }
 
 std::string SocketAddress::toString() const {
-  switch (family_) {
+  switch (form_.family) {
     case AddressFamily::none:
       return "none";
     case AddressFamily::inet4:
@@ -264,8 +277,19 @@ std::string SocketAddress::toString() const {
 }
 
 int SocketAddress::domain() const noexcept {
-  if (family_ == AddressFamily::none) return AF_UNSPEC;
-  return load<sa_family_t>(storage_);
+  switch (form_.family) {
+    case AddressFamily::none:
+      return AF_UNSPEC;
+    case AddressFamily::inet4:
+      return AF_INET;
+    case AddressFamily::inet6:
+      return AF_INET6;
+    case AddressFamily::unixPath:
+    case AddressFamily::unixAbstract:
+    case AddressFamily::unixUnnamed:
+      break;
+  }
+  return AF_UNIX;
 }
 
 }  // namespace millrace

@@ -69,10 +69,13 @@ class Layers(Tree):
         self.write("include/millrace/base/task.h", '#include "explorer_atomic.h"\n')
         self.rejects("check_layers.py", "base/task.h:1:")
 
-    def test_a_private_header_belongs_to_its_layer(self):
+    def test_private_headers_point_down_too(self):
         self.write("src/sys/table.h", "\n")
+        self.write("src/loop/loop.h", "\n")
         self.write("src/loop/loop.cc", '#include "sys/table.h"\n')
-        self.rejects("check_layers.py", "private header of another layer")
+        self.accepts("check_layers.py")
+        self.write("src/sys/calls.cc", '#include "loop/loop.h"\n')
+        self.rejects("check_layers.py", "private header of a layer above")
 
     def test_private_includes_are_relative_to_src(self):
         self.write("src/loop/selector.h", "\n")

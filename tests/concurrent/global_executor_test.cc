@@ -38,6 +38,16 @@ bool hasGlobalThread() {
   return false;
 }
 
+// The kernel lists a thread for a moment after it was joined.
+bool losesItsThread() {
+  const Deadline limit = Deadline::after(std::chrono::seconds(10));
+  while (hasGlobalThread()) {
+    if (limit.isDue(Clock::real().nanos())) return false;
+    std::this_thread::yield();
+  }
+  return true;
+}
+
 TEST(GlobalExecutor, RunsTasksInOrderOnItsOwnThread) {
   std::vector<int> order;
   std::array<char, 16> name{};
@@ -59,7 +69,7 @@ TEST(GlobalExecutor, RunsTasksInOrderOnItsOwnThread) {
 // behaviour 3.5, GlobalEventExecutorTest: starts on demand, stops, restarts
 TEST(GlobalExecutor, HasAThreadOnlyWhileItHasWork) {
   for (int round = 0; round < 3; ++round) {
-    EXPECT_FALSE(hasGlobalThread());
+    EXPECT_TRUE(losesItsThread());
     std::latch working(1);
     std::latch goOn(1);
 
@@ -72,7 +82,7 @@ TEST(GlobalExecutor, HasAThreadOnlyWhileItHasWork) {
     goOn.count_down();
     awaitGlobalExecutor();
   }
-  EXPECT_FALSE(hasGlobalThread());
+  EXPECT_TRUE(losesItsThread());
 }
 
 TEST(GlobalExecutor, KnowsItsOwnThread) {

@@ -87,10 +87,10 @@ TEST(EventLoopGroup, AcquiresLoopsInTheOrderOfNext) {
   EventLoopGroup group(3);
   const std::vector<EventLoop*> loops = loopsOf(group);
 
-  EXPECT_EQ(&group.acquireLoop(), loops[0]);
+  EXPECT_EQ(group.acquireLoop().get(), loops[0]);
   EXPECT_EQ(&group.next(), loops[1]);
-  EXPECT_EQ(&group.acquireLoop(), loops[2]);
-  EXPECT_EQ(&group.acquireLoop(), loops[0]);
+  EXPECT_EQ(group.acquireLoop().get(), loops[2]);
+  EXPECT_EQ(group.acquireLoop().get(), loops[0]);
 }
 
 // C006

@@ -55,7 +55,7 @@ TEST(GroupChooser, SpreadsWorkWithinOne) {
   std::vector<std::thread> threads;
   for (auto& mine : counts) {
     threads.emplace_back([&] {
-      for (int i = 0; i < 250; ++i) ++mine[indexOf(group, group.acquireLoop())];
+      for (int i = 0; i < 250; ++i) ++mine[indexOf(group, *group.acquireLoop())];
     });
   }
   for (std::thread& thread : threads) thread.join();

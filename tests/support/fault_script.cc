@@ -35,6 +35,10 @@ namespace {
   X(write, EINTR, true)               \
   X(readv, EINTR, true)               \
   X(writev, EINTR, true)              \
+  X(pread, EIO, true)                 \
+  X(fstat, EIO, false)                \
+  X(sendfile, EIO, true)              \
+  X(splice, ENOMEM, true)             \
   X(epoll_create1, EMFILE, false)     \
   X(epoll_ctl, ENOMEM, false)         \
   X(epoll_wait, EINTR, true)          \
@@ -65,7 +69,9 @@ namespace {
   X(recv, ECONNRESET, true)           \
   X(send, EPIPE, true)                \
   X(recvmsg, ECONNRESET, true)        \
-  X(sendmsg, EPIPE, true)
+  X(sendmsg, EPIPE, true)             \
+  X(recvmmsg, ECONNREFUSED, true)     \
+  X(sendmmsg, ENOBUFS, true)
 
 struct CallInfo {
   std::string_view name;

@@ -1,16 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "support/heap_count.h"
+
 #include <millrace/sys/socket_address.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unordered_set>
+#include <utility>
+#include <vector>
 
 namespace millrace {
 namespace {
@@ -196,6 +201,104 @@ TEST(SocketAddress, RefusesFamiliesThatAreNotOurs) {
   EXPECT_FALSE(SocketAddress::fromRaw(&raw, 8).ok());
   raw.ss_family = AF_INET6;
   EXPECT_FALSE(SocketAddress::fromRaw(&raw, sizeof(sockaddr_in)).ok());
+}
+
+TEST(SocketAddress, OfUnixIsCopiedWithItsName) {
+  const SocketAddress path = SocketAddress::unixPath("/run/a.sock").value();
+  SocketAddress copy(path);
+  SocketAddress assigned = SocketAddress::loopback4(80);
+  assigned = path;
+
+  EXPECT_EQ(copy, path);
+  EXPECT_EQ(assigned, path);
+  EXPECT_NE(copy.raw(), path.raw());
+  EXPECT_NE(copy.name().data(), assigned.name().data());
+  copy = SocketAddress::unixAbstract("other").value();
+  assigned = SocketAddress::loopback4(80);
+  EXPECT_EQ(path.name(), "/run/a.sock");
+  EXPECT_EQ(copy.toString(), "unix:@other");
+  EXPECT_EQ(assigned.toString(), "127.0.0.1:80");
+  EXPECT_EQ(assigned.name(), "");
+}
+
+TEST(SocketAddress, CopyOutlivesTheOneItWasMadeFrom) {
+  SocketAddress copy;
+  {
+    const SocketAddress path = SocketAddress::unixPath("/run/a.sock").value();
+    copy = path;
+  }
+
+  EXPECT_EQ(copy.toString(), "unix:/run/a.sock");
+  EXPECT_EQ(copy.hash(), SocketAddress::unixPath("/run/a.sock")->hash());
+}
+
+TEST(SocketAddress, OfUnixIsMovedWithItsName) {
+  SocketAddress first = SocketAddress::unixAbstract("bus").value();
+  const char* name = first.name().data();
+
+  SocketAddress second(std::move(first));
+  EXPECT_EQ(second.name().data(), name);
+  EXPECT_EQ(first, SocketAddress());  // NOLINT(bugprone-use-after-move): that is the question
+  SocketAddress third = SocketAddress::unixPath("/gone").value();
+  third = std::move(second);
+  EXPECT_EQ(third.name().data(), name);
+  EXPECT_EQ(third.toString(), "unix:@bus");
+  EXPECT_FALSE(second);  // NOLINT(bugprone-use-after-move)
+  second = third;
+  EXPECT_EQ(second, third);
+  third = SocketAddress();
+  EXPECT_EQ(second.name(), "bus");
+}
+
+TEST(SocketAddress, MayBeAssignedToItself) {
+  SocketAddress path = SocketAddress::unixPath("/run/a.sock").value();
+  SocketAddress inet = SocketAddress::loopback4(80);
+  SocketAddress& samePath = path;
+  SocketAddress& sameInet = inet;
+
+  path = samePath;
+  inet = sameInet;
+  EXPECT_EQ(path.name(), "/run/a.sock");
+  EXPECT_EQ(inet.toString(), "127.0.0.1:80");
+  path = std::move(samePath);
+  inet = std::move(sameInet);
+  EXPECT_EQ(path.name(), "/run/a.sock");
+  EXPECT_EQ(inet.toString(), "127.0.0.1:80");
+}
+
+TEST(SocketAddress, StaysWhatItIsWhenSwapped) {
+  std::vector<SocketAddress> all;
+  for (int i = 0; i < 40; ++i) {
+    all.push_back(SocketAddress::unixAbstract(std::to_string(i)).value());
+    all.push_back(SocketAddress::loopback4(static_cast<std::uint16_t>(i)));
+    all.push_back(SocketAddress::loopback6(static_cast<std::uint16_t>(i)));
+  }
+  const std::vector<SocketAddress> before = all;
+
+  std::reverse(all.begin(), all.end());
+  std::swap(all.front(), all.back());
+  std::swap(all.front(), all.back());
+  std::reverse(all.begin(), all.end());
+
+  EXPECT_EQ(all, before);
+}
+
+TEST(SocketAddress, AllocatesForUnixNamesOnly) {
+  const SocketAddress inet = SocketAddress::loopback6(80);
+  const sa_family_t raw = AF_UNIX;
+  const SocketAddress unnamed = SocketAddress::fromRaw(&raw, sizeof raw).value();
+  const SocketAddress path = SocketAddress::unixPath("/run/a.sock").value();
+
+  const auto before = test::heapCallsOfThread();
+  SocketAddress copy = inet;
+  copy = unnamed;
+  const auto without = test::heapCallsOfThread();
+  copy = path;
+  const SocketAddress moved = std::move(copy);
+  const auto with = test::heapCallsOfThread();
+
+  EXPECT_EQ(without - before, 0u);
+  EXPECT_EQ(with - without, test::countsHeap() ? 1u : 0u);
 }
 
 TEST(SocketAddress, IgnoresBytesThatAreNotPartOfTheAddress) {

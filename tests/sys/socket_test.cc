@@ -313,6 +313,44 @@ TEST(Socket, EveryFailureIsReported) {
   EXPECT_EQ(test::forEachFault(scenario), 7);
 }
 
+TEST(Socket, OfDatagramsThatIsDissolvedHearsEverybodyAgain) {
+  const SocketAddress any = SocketAddress::loopback4(0);
+  const auto open = [&any] {
+    Fd made = openSocket(any, SocketType::datagram).orThrow();
+    bindSocket(made.get(), any).orThrow();
+    return made;
+  };
+  const Fd socket = open();
+  const Fd friendly = open();
+  const Fd stranger = open();
+  const SocketAddress where = sockName(socket.get()).value();
+  connectSocket(socket.get(), sockName(friendly.get()).value()).orThrow();
+  connectSocket(stranger.get(), where).orThrow();
+  // Loopback delivers within the call, so what has not arrived by now never will.
+  ASSERT_EQ(sendSocket(stranger.get(), "unheard", 7), 7);
+  char byte = 0;
+  ASSERT_EQ(recvSocket(socket.get(), &byte, 1), -EAGAIN);
+  socketError(stranger.get());
+
+  ASSERT_TRUE(connectDissolve(socket.get()).ok());
+
+  EXPECT_EQ(peerName(socket.get()).error().errnoValue(), ENOTCONN);
+  EXPECT_EQ(sockName(socket.get()).value(), any);  // the kernel had picked the port
+  ASSERT_TRUE(bindSocket(socket.get(), where).ok());
+  EXPECT_EQ(sendSocket(stranger.get(), "heard", 5), 5);
+  EXPECT_EQ(receive(socket.get()), "heard");
+  connectSocket(socket.get(), sockName(friendly.get()).value()).orThrow();
+  EXPECT_TRUE(connectDissolve(socket.get()).ok());
+  EXPECT_EQ(sockName(socket.get()).value(), where);  // that one was asked for
+}
+
+TEST(Socket, ThatIsNotConnectedMayBeDissolved) {
+  const Fd socket = openSocket(SocketAddress::loopback4(0), SocketType::datagram).orThrow();
+
+  EXPECT_TRUE(connectDissolve(socket.get()).ok());
+  EXPECT_EQ(connectDissolve(-1).error().message(), "connect to nobody, fd -1: Bad file descriptor");
+}
+
 TEST(Socket, PendingErrorOfNothingIsThatOfTheCall) { EXPECT_EQ(socketError(-1), EBADF); }
 
 }  // namespace

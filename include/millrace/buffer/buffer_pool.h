@@ -50,6 +50,8 @@ class MILLRACE_API BufferPool {
   void trim() noexcept;
   /// Any thread; counts of one moment need not fit together.
   BufferFigures figures() const noexcept;
+  /// For the library.
+  internal::PoolCore& core() const noexcept { return *core_; }
 
  private:
   internal::PoolCore* core_;

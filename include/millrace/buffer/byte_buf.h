@@ -51,9 +51,12 @@ class MILLRACE_API ByteBuf {
   /// memory must outlive every owner.
   static ByteBuf wrap(const void* memory, std::size_t size, Task release = nullptr);
 
-  ByteBuf(ByteBuf&& other) noexcept { swap(other); }
+  ByteBuf(ByteBuf&& other) noexcept { takeFrom(other); }
   ByteBuf& operator=(ByteBuf&& other) noexcept {
-    ByteBuf(std::move(other)).swap(*this);
+    if (this != &other) {
+      if (block_ != nullptr) block_->drop();
+      takeFrom(other);
+    }
     return *this;
   }
   ByteBuf(const ByteBuf&) = delete;
@@ -62,6 +65,15 @@ class MILLRACE_API ByteBuf {
     if (block_ != nullptr) block_->drop();
   }
   void swap(ByteBuf& other) noexcept;
+
+  /// For the library: takes over a block into which `written` bytes were written.
+  static ByteBuf ofBlock(internal::Block* block, std::size_t written) noexcept {
+    ByteBuf made(block);
+    made.writer_ = static_cast<std::uint32_t>(written);
+    return made;
+  }
+  /// For the library: what it owns.
+  internal::Block* block() const noexcept { return block_; }
 
   // --- where it stands ---
   std::size_t capacity() const noexcept { return capacity_; }
@@ -77,6 +89,9 @@ class MILLRACE_API ByteBuf {
   /// Bytes of memory that it keeps from being freed; at least capacity().
   std::size_t pinnedBytes() const noexcept { return block_ == nullptr ? 0 : block_->capacity; }
 
+  /// Which memory it keeps: equal for owners of the same bytes, null without memory.
+  const void* storage() const noexcept { return block_; }
+
   ByteBuf& setReaderIndex(std::size_t index);
   ByteBuf& setWriterIndex(std::size_t index);
   ByteBuf& skipBytes(std::size_t count);
@@ -84,6 +99,9 @@ class MILLRACE_API ByteBuf {
   void clear() noexcept { reader_ = writer_ = 0; }
   /// Moves what is readable to the front.
   void discardReadBytes();
+  /// For bytes that are kept for later: copies them if they use under a quarter of the memory they
+  /// keep. True if it did.
+  bool compact();
   /// Makes room for `count` more bytes, by moving or by new memory, which grows by doubling.
   void ensureWritable(std::size_t count);
 
@@ -224,6 +242,13 @@ class MILLRACE_API ByteBuf {
     return *this;
   }
 
+  void takeFrom(ByteBuf& other) noexcept {
+    block_ = std::exchange(other.block_, nullptr);
+    base_ = std::exchange(other.base_, nullptr);
+    reader_ = std::exchange(other.reader_, 0u);
+    writer_ = std::exchange(other.writer_, 0u);
+    capacity_ = std::exchange(other.capacity_, 0u);
+  }
   /// Room for `count` bytes that only we own.
   void makeWritable(std::size_t count) {
     if (writableBytes() < count || !isOwn()) ensureWritable(count);

@@ -150,6 +150,14 @@ class Message {
     reset();
     return taken;
   }
+  /// For the library: the same as is<ByteBuf>() for messages of this library, in one comparison.
+  bool isByteBuf() const noexcept { return ops_ == &internal::kByteBufMessage; }
+  ByteBuf& byteBuf() noexcept { return *internal::MessageType<ByteBuf>::at(storage_); }
+  /// Moves the ByteBuf to raw memory.
+  void releaseByteBuf(void* to) noexcept {
+    std::memcpy(to, storage_, sizeof(ByteBuf));
+    ops_ = nullptr;
+  }
   void reset() noexcept {
     if (ops_ == nullptr) return;
     const internal::MessageOps* ops = std::exchange(ops_, nullptr);
@@ -163,7 +171,12 @@ class Message {
   void take(Message& other) noexcept {
     if (other.ops_ == nullptr) return;
     if (other.ops_->relocate == nullptr) {
-      std::memcpy(storage_, other.storage_, other.ops_->size);
+      // Copies of fixed sizes need no call.
+      if (other.ops_->size <= kInPlace / 2) {
+        std::memcpy(storage_, other.storage_, kInPlace / 2);
+      } else {
+        std::memcpy(storage_, other.storage_, kInPlace);
+      }
     } else {
       other.ops_->relocate(storage_, other.storage_);
     }

@@ -21,6 +21,8 @@
 namespace millrace {
 
 class EventLoopGroup;
+class IoHandler;
+class LoopAttachment;
 class LoopOptions;
 struct IoType;
 struct LoopMetrics;
@@ -145,6 +147,15 @@ class MILLRACE_API EventLoop final : public EventExecutor, public RefCounted<Eve
   /// that does not answer is described from outside, with what it has been running and for how
   /// long.
   std::string dump() const;
+
+  // --- for the layers above; loop thread ---
+  /// The engine.
+  IoHandler& io() const noexcept;
+  /// What the channel layer keeps here; null until attach(), and after the shutdown.
+  LoopAttachment* attachment() const noexcept;
+  void attach(std::unique_ptr<LoopAttachment> attachment);
+  /// Counters of the attachment, one after the other. Any thread.
+  std::uint64_t attachmentFigure(std::size_t index) const noexcept;
 
   void retain() const noexcept override { ref(); }
   void release() const noexcept override { unref(); }

@@ -11,6 +11,7 @@
 #include <millrace/loop/event_loop.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <iterator>
 #include <memory>
 #include <string>
@@ -18,6 +19,7 @@
 
 namespace millrace {
 
+class LoopSource;
 struct IoFactory;
 
 /// Several loops of one kind; see the top of this file and docs/guide/loops.md.
@@ -35,8 +37,11 @@ class MILLRACE_API EventLoopGroup final : public EventExecutor {
 
   /// The next loop, by the chooser: round robin unless the options say otherwise.
   EventLoop& next() override;
-  /// The loop for a new channel: next() for groups of a fixed size.
-  EventLoop& acquireLoop() { return next(); }
+  /// The loop for a new channel: next() for groups of a fixed size. Throws RejectedExecution if there
+  /// is none.
+  Ref<EventLoop> acquireLoop();
+  /// For the library: the same for those who may outlive this handle.
+  std::shared_ptr<LoopSource> source() const;
 
   void execute(Task task) override { next().execute(std::move(task)); }
   bool tryExecute(Task task) override { return next().tryExecute(std::move(task)); }
@@ -92,6 +97,13 @@ class MILLRACE_API EventLoopGroup final : public EventExecutor {
   Future<ShutdownReport> shutdownGracefully(Duration quiet = Duration::zero(),
                                             Duration timeout = std::chrono::seconds(15)) override;
   Future<ShutdownReport> terminationFuture() const override;
+
+  /// Runs when the group begins to shut down, before its loops are told, on the thread that does
+  /// so: for those who give the group work, such as listeners. It must not throw. Gives a number for
+  /// removeShutdownListener, 0 if it is too late.
+  std::uint64_t addShutdownListener(Task listener);
+  /// True if it had not run and now never will.
+  bool removeShutdownListener(std::uint64_t id);
 
   /// The sum over its loops.
   LoopMetrics metrics() const;

@@ -6,9 +6,11 @@
 // except where a line says "any thread". docs/design/loop-turn.md shows when each call comes.
 #pragma once
 
+#include <millrace/base/atomic.h>
 #include <millrace/base/clock.h>
 #include <millrace/base/export.h>
 #include <millrace/base/result.h>
+#include <millrace/loop/loop_attachment.h>
 #include <millrace/loop/watch.h>
 
 #include <cstddef>
@@ -22,13 +24,12 @@
 
 namespace millrace {
 
+class ReadinessIo;
+
 /// Identifies an engine by the address of this object.
 struct IoType {
   const char* name;
 };
-
-/// How closeAll() treats what is still registered.
-enum class CloseMode { linger, force };
 
 /// What an engine may ask of the loop that drives it.
 class IoLoop {
@@ -38,9 +39,21 @@ class IoLoop {
   /// The loop's clock, which need not be real.
   virtual const Clock& clock() const noexcept = 0;
   /// Before each callback of a user, for the watchdog.
-  virtual void callbackBegins(const std::type_info& what) noexcept = 0;
+  void callbackBegins(const std::type_info& what) noexcept {
+    running.store(&what, std::memory_order_relaxed);
+    callbacks.store(callbacks.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  }
   /// In the catch block around one: logs and counts it.
   virtual void callbackFailed(const std::type_info& what) noexcept = 0;
+  /// After each callback.
+  void callbackEnded() noexcept {
+    if (attached != nullptr && attached->hasWork()) attached->afterCallbacks();
+  }
+
+  Atomic<const std::type_info*> running{nullptr};  ///< the task or callback that runs; any thread
+  Atomic<std::uint64_t> callbacks{0};              ///< of descriptors, begun so far; any thread
+
+  LoopAttachment* attached = nullptr;  ///< what the layer above keeps on this loop
 
  protected:
   ~IoLoop() = default;
@@ -61,10 +74,12 @@ class FdWatch {
   /// Begins to watch; gives the watch's number, never 0.
   virtual Result<std::uint64_t> watch(WatchRequest request) = 0;
   /// Changes what it waits for. False if the watch has ended.
-  virtual Result<bool> modify(std::uint64_t id, std::uint32_t events) = 0;
+  virtual Result<bool> modifyWatch(std::uint64_t id, std::uint32_t events) = 0;
   /// Ends it: no callback comes after this, not even for events found already. False if it had
   /// ended.
   virtual bool unwatch(std::uint64_t id) noexcept = 0;
+  /// How many there are.
+  virtual std::size_t watches() const noexcept = 0;
   /// One line per watch, for dump().
   virtual void describe(std::vector<std::string>& lines) const = 0;
 
@@ -74,8 +89,8 @@ class FdWatch {
 
 /// What one wait() found.
 struct WaitOutcome {
-  int events = 0;      ///< waiting to be dispatched
-  bool woken = false;  ///< a wakeup arrived
+  int events = 0;      ///< waiting to be dispatched; may count a wakeup among them
+  bool woken = false;  ///< a wakeup arrived, and is not among the events
 };
 
 /// One per loop, made by an IoFactory and owned by the loop; see the top of this file.
@@ -104,7 +119,7 @@ class MILLRACE_API IoHandler {
   virtual void awaitWakeups(std::uint64_t paid) noexcept = 0;
   /// Any thread.
   virtual std::size_t registrations() const noexcept = 0;
-  /// Begins to close everything; done when registrations() is 0.
+  /// Ends what belongs to the engine alone, such as raw watches; done when registrations() is 0.
   virtual void closeAll(CloseMode mode) = 0;
   /// Breaks a call that blocks the loop thread. Any thread.
   virtual void interrupt() noexcept {}
@@ -112,6 +127,8 @@ class MILLRACE_API IoHandler {
   virtual Result<void> rebuild() { return {}; }
   /// The descriptor that reported events which nobody could take since the last call, or -1.
   virtual int culprit() noexcept { return -1; }
+  /// The engine's registrations for channels, or null if it does not work by readiness.
+  virtual ReadinessIo* readiness() noexcept { return nullptr; }
   /// Raw descriptors, or null if the engine has none.
   virtual FdWatch* fdWatch() noexcept { return nullptr; }
 };

@@ -17,15 +17,18 @@
 
 struct epoll_event;
 struct iovec;
+struct mmsghdr;
 struct msghdr;
 struct pollfd;
 struct sockaddr;
+struct stat;
 struct timespec;
 
 namespace millrace {
 
 /// One function per system call. Lengths of addresses and options are socklen_t, spelled `unsigned`
-/// so that no kernel header is needed here; CPU masks are cpu_set_t.
+/// so that no kernel header is needed here, and places in files off_t, spelled std::int64_t; CPU
+/// masks are cpu_set_t.
 struct Calls {
   // Descriptors.
   int (*close)(int fd);
@@ -37,6 +40,11 @@ struct Calls {
   std::ptrdiff_t (*write)(int fd, const void* from, std::size_t size);
   std::ptrdiff_t (*readv)(int fd, const iovec* parts, int count);
   std::ptrdiff_t (*writev)(int fd, const iovec* parts, int count);
+  std::ptrdiff_t (*pread)(int fd, void* to, std::size_t size, std::int64_t offset);
+  int (*fstat)(int fd, struct stat* about);
+  std::ptrdiff_t (*sendfile)(int out, int in, std::int64_t* offset, std::size_t count);
+  std::ptrdiff_t (*splice)(int in, std::int64_t* inOffset, int out, std::int64_t* outOffset,
+                           std::size_t count, unsigned flags);
 
   // Waiting.
   int (*epoll_create1)(int flags);
@@ -77,6 +85,9 @@ struct Calls {
   std::ptrdiff_t (*send)(int fd, const void* from, std::size_t size, int flags);
   std::ptrdiff_t (*recvmsg)(int fd, msghdr* message, int flags);
   std::ptrdiff_t (*sendmsg)(int fd, const msghdr* message, int flags);
+  /// Without the time limit of the kernel's call, which it looks at after messages only.
+  int (*recvmmsg)(int fd, mmsghdr* messages, unsigned count, int flags);
+  int (*sendmmsg)(int fd, mmsghdr* messages, unsigned count, int flags);
 };
 
 namespace internal {

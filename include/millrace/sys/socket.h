@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Socket calls, thin: they decide nothing. Sockets made here are nonblocking and closed on exec;
-// nothing raises SIGPIPE.
+// nothing raises SIGPIPE, except where it is said.
 //
 // Calls that happen once per connection return a Result whose text names the address. Calls that
 // happen once per message return a count or -errno and never allocate. Threads: any.
@@ -12,9 +12,11 @@
 #include <millrace/sys/socket_address.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <utility>
 
 struct iovec;
+struct mmsghdr;
 struct msghdr;
 
 namespace millrace {
@@ -40,11 +42,16 @@ MILLRACE_API Result<void> listenSocket(int fd, int backlog);
 /// One connection. Fails with EAGAIN when there is none, EMFILE, ECONNABORTED…; not with EINTR.
 MILLRACE_API Result<Accepted> acceptSocket(int fd);
 /// As acceptSocket for those that count failures instead of reporting them: the new descriptor,
-/// nonblocking and closed on exec, or -errno. `peer` may be null.
+/// nonblocking and closed on exec, or -errno. `peer` may be null; the name of a Unix peer that has
+/// one is allocated.
 MILLRACE_API int acceptNow(int fd, SocketAddress* peer) noexcept;
 /// True if connected at once, false if it is under way: wait for kWritable, then ask socketError.
 /// Fails with ECONNREFUSED, ENETUNREACH…; the text names the address.
 MILLRACE_API Result<bool> connectSocket(int fd, const SocketAddress& address);
+/// Ends the tie of a datagram socket to one peer, so that it takes datagrams of all again. A port
+/// that the kernel had picked (also at a bind to port 0) is given back: bind the socket anew to keep
+/// it. One that was asked for stays.
+MILLRACE_API Result<void> connectDissolve(int fd);
 /// 0 or -errno; -ENOTCONN is common and harmless.
 MILLRACE_API int shutdownSocket(int fd, ShutdownHow how) noexcept;
 
@@ -81,5 +88,35 @@ MILLRACE_API std::ptrdiff_t readParts(int fd, const iovec* parts, int count) noe
 MILLRACE_API std::ptrdiff_t sendParts(int fd, const iovec* parts, int count) noexcept;
 /// A gathering write for descriptors that are no sockets; a broken pipe raises SIGPIPE there.
 MILLRACE_API std::ptrdiff_t writeParts(int fd, const iovec* parts, int count) noexcept;
+
+// Many messages at once: how many were moved, or -errno if that was none. Their `msg_len` says how
+// many bytes each had. EINTR is tried again.
+/// Takes what is there; on a blocking socket it waits for the first message only. An error behind
+/// the first message is reported by the next call.
+MILLRACE_API int recvMessages(int fd, mmsghdr* messages, unsigned count, int flags = 0) noexcept;
+/// Fewer than `count` is the answer if a later one failed; send the rest again to learn why.
+MILLRACE_API int sendMessages(int fd, mmsghdr* messages, unsigned count, int flags = 0) noexcept;
+
+// From files and pipes, with the same answers as above. Places in files are off_t.
+/// Bytes of `in` at `offset`; the file's own position stays. 0 at the end of the file.
+MILLRACE_API std::ptrdiff_t preadBytes(int in, void* to, std::size_t size,
+                                       std::int64_t offset) noexcept;
+/// Moves bytes of the file `in` from `offset`, which grows by what was moved, to `out`. 0 if the
+/// file ends there, also because it was made shorter; -EINVAL or -ENOSYS for files that cannot do
+/// that: read and send them. A socket whose peer is gone gives -EPIPE and raises SIGPIPE, so block
+/// that signal.
+MILLRACE_API std::ptrdiff_t sendFile(int out, int in, std::int64_t& offset,
+                                     std::size_t count) noexcept;
+/// Moves bytes between two descriptors without copying them; one of them must be a pipe (-EINVAL).
+/// It does not wait for pipes, whatever their mode. SIGPIPE as with sendFile.
+MILLRACE_API std::ptrdiff_t spliceBytes(int out, int in, std::size_t count) noexcept;
+
+/// What fstat says of a descriptor.
+struct FileStatus {
+  std::int64_t size = 0;   ///< in bytes; of regular files only a promise
+  bool isRegular = false;  ///< a file that sendFile can be tried with
+};
+/// Fails with EBADF, EIO.
+MILLRACE_API Result<FileStatus> fileStatus(int fd);
 
 }  // namespace millrace

@@ -24,6 +24,7 @@ class EpollSelector final : public Selector {
     return epollModify(epoll_.get(), fd, bits(events, trigger), data);
   }
   Result<void> remove(int fd) noexcept override { return epollRemove(epoll_.get(), fd); }
+  void removeClosed(int) noexcept override {}  // close(2) does it
 
   int select(std::int64_t timeoutNanos) noexcept override {
     // Grown before the wait that follows a full one; nothing is allocated before the first wait.
@@ -37,10 +38,7 @@ class EpollSelector final : public Selector {
     full_ = count == static_cast<int>(events_.size());
     return count;
   }
-  ReadyEvent event(std::size_t i) const noexcept override {
-    const EpollEvent raw = events_[i];
-    return {raw.data, raw.events};
-  }
+  const ReadyEvent* events() const noexcept override { return events_.data(); }
   bool isEdge() const noexcept override { return true; }
 
  private:

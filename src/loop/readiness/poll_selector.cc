@@ -48,17 +48,19 @@ class PollSelector final : public Selector {
     return {};
   }
 
+  void removeClosed(int fd) noexcept override { static_cast<void>(remove(fd)); }
+
   int select(std::int64_t timeoutNanos) noexcept override {
     ready_.clear();
     const int count = pollWait(entries_.data(), entries_.size(), timeoutNanos);
     if (count <= 0) return count;
     for (std::size_t i = 0; i < entries_.size(); ++i) {
       const auto events = static_cast<std::uint16_t>(entries_[i].revents);
-      if (events != 0) ready_.push_back({data_[i], events});
+      if (events != 0) ready_.push_back({events, data_[i]});
     }
     return static_cast<int>(ready_.size());
   }
-  ReadyEvent event(std::size_t i) const noexcept override { return ready_[i]; }
+  const ReadyEvent* events() const noexcept override { return ready_.data(); }
   bool isEdge() const noexcept override { return false; }
 
  private:

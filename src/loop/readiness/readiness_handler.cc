@@ -29,20 +29,6 @@ constexpr std::uint32_t generationOf(std::uint64_t id) noexcept {
   return static_cast<std::uint32_t>(id >> 32);
 }
 
-std::string bitsToText(std::uint32_t events) {
-  std::string text;
-  const auto add = [&](std::uint32_t bit, const char* name) {
-    if ((events & bit) == 0) return;
-    if (!text.empty()) text += '|';
-    text += name;
-  };
-  add(kReadable, "readable");
-  add(kWritable, "writable");
-  add(kUrgent, "urgent");
-  add(kPeerClosed, "peer closed");
-  return text.empty() ? "paused" : text;
-}
-
 Result<void> addWakeup(Selector& selector, const Fd& wakeupFd) {
   return selector.add(wakeupFd.get(), kReadable, selector.isEdge() ? Trigger::edge : Trigger::level,
                       kWakeupId);
@@ -68,6 +54,12 @@ ReadinessHandler::ReadinessHandler(const IoType& type, SelectorFactory open,
       selector_(std::move(selector)),
       wakeupFd_(std::move(wakeupFd)) {}
 
+ReadinessHandler::~ReadinessHandler() {
+  for (Slot& slot : slots_) {
+    if (slot.client != nullptr && slot.isWatch) static_cast<RawWatch*>(slot.client)->end();
+  }
+}
+
 Result<void> ReadinessHandler::attach(IoLoop& loop) {
   loop_ = &loop;
   return {};
@@ -79,7 +71,7 @@ void ReadinessHandler::detach() noexcept { loop_ = nullptr; }
 
 Result<WaitOutcome> ReadinessHandler::wait(Deadline until) {
   found_ = 0;
-  const bool looksOnly = until == Deadline::past();
+  const bool looksOnly = until == Deadline::past() || !again_.empty();
   // Nothing is watched: there is nothing to look for but wakeups, and those only end sleeps.
   if (looksOnly && registrations_.load(std::memory_order_relaxed) == 0) return WaitOutcome{};
   for (;;) {
@@ -101,14 +93,16 @@ Result<WaitOutcome> ReadinessHandler::wait(Deadline until) {
     }
     WaitOutcome outcome;
     found_ = count;
-    outcome.events = count;
-    for (int i = 0; i < count; ++i) {
-      if (selector_->event(static_cast<std::size_t>(i)).data != kWakeupId) continue;
-      outcome.woken = true;
-      --outcome.events;
-      break;
+    outcome.events = count + static_cast<int>(again_.size());
+    // Among other events it does not matter, but where it has to be read.
+    if (count == 1 || !selector_->isEdge()) {
+      const ReadyEvent* events = selector_->events();
+      for (int i = 0; i < count && !outcome.woken; ++i) {
+        outcome.woken = events[i].data == kWakeupId;
+      }
+      if (outcome.woken) --outcome.events;
+      if (outcome.woken && !selector_->isEdge()) drainWakeups();
     }
-    if (outcome.woken && !selector_->isEdge()) drainWakeups();
     return outcome;
   }
 }
@@ -137,60 +131,65 @@ void ReadinessHandler::awaitWakeups(std::uint64_t paid) noexcept {
 
 // --- dispatching ---
 
+inline ReadinessHandler::Slot* ReadinessHandler::find(std::uint64_t id) noexcept {
+  const std::uint32_t slot = slotOf(id);
+  if (slot >= slots_.size() || slots_[slot].generation != generationOf(id)) return nullptr;
+  return slots_[slot].client == nullptr ? nullptr : &slots_[slot];
+}
+
+// False if nobody is registered under this number any more.
+inline bool ReadinessHandler::deliver(std::uint64_t id, std::uint32_t ready) {
+  const Slot* slot = find(id);
+  if (__builtin_expect(slot == nullptr, 0)) return false;
+  if (__builtin_expect((ready & kNotOpen) != 0, 0)) {
+    notOpen(id, *slot);
+    return true;
+  }
+  IoClient& client = *slot->client;
+  loop_->callbackBegins(typeid(client));
+  client.ready(ready);
+  loop_->callbackEnded();
+  return true;
+}
+
 int ReadinessHandler::dispatch() {
   int delivered = 0;
   const int count = std::exchange(found_, 0);
   rebuilt_ = false;
-  for (int i = 0; i < count && selector_ != nullptr; ++i) {
-    const ReadyEvent event = selector_->event(static_cast<std::size_t>(i));
-    if (event.data == kWakeupId) continue;
-    if (!find(event.data)) {
+  againNow_.swap(again_);
+  const ReadyEvent* events = count == 0 ? nullptr : selector_->events();
+  for (int i = 0; i < count; ++i) {
+    const ReadyEvent event = events[i];
+    // An event without a bit would come again and again: let the client look.
+    if (__builtin_expect(deliver(event.data, event.events == 0 ? kReadable : event.events), 1)) {
+      ++delivered;
+    } else if (event.data != kWakeupId) {  // which has no slot
       const std::uint32_t slot = slotOf(event.data);
       staleFd_ = slot < removedBadly_.size() ? removedBadly_[slot] : -1;
-      continue;
     }
-    ++delivered;
-    deliver(event);
     if (rebuilt_) {  // by the callback: what is left of the old events will be found again
       rebuilt_ = false;
       break;
     }
   }
+  for (const std::uint64_t id : againNow_) delivered += deliver(id, 0) ? 1 : 0;
+  againNow_.clear();
   return delivered;
 }
 
-void ReadinessHandler::deliver(const ReadyEvent& event) {
-  const std::shared_ptr<Entry> entry = find(event.data);
-  WatchRequest& request = entry->request;
-  if ((event.ready & kNotOpen) != 0) {
-    endWatch(event.data, Error::fromErrno(EBADF, "watch",
-                                          "descriptor " + std::to_string(request.fd) +
-                                              " (closed without unwatch())"));
-    return;
-  }
-  // An event without a bit would come again and again: let the callback look.
-  const std::uint32_t ready = event.ready == 0 ? kReadable : event.ready;
-  const std::type_info& what = request.callback.target_type();
-  loop_->callbackBegins(what);
-  try {
-    request.callback(request.fd, ready);
-  } catch (...) {
-    loop_->callbackFailed(what);
-    endWatch(event.data, Error::fromCurrentException("watch callback"));
-  }
+[[gnu::noinline]] void ReadinessHandler::notOpen(std::uint64_t id, const Slot& slot) {
+  loseClient(id, Error::fromErrno(EBADF, slot.isWatch ? "watch" : "poll",
+                                  "descriptor " + std::to_string(slot.fd) +
+                                      (slot.isWatch ? " (closed without unwatch())"
+                                                    : " (closed by somebody else)")));
 }
 
 int ReadinessHandler::culprit() noexcept { return std::exchange(staleFd_, -1); }
 
 // --- the table ---
 
-std::shared_ptr<ReadinessHandler::Entry> ReadinessHandler::find(std::uint64_t id) const noexcept {
-  const std::uint32_t slot = slotOf(id);
-  if (slot >= slots_.size() || slots_[slot].generation != generationOf(id)) return nullptr;
-  return slots_[slot].entry;
-}
-
-Result<std::uint64_t> ReadinessHandler::watch(WatchRequest request) {
+Result<std::uint64_t> ReadinessHandler::add(int fd, std::uint32_t events, Trigger trigger,
+                                            IoClient& client) {
   std::uint32_t slot = 0;
   if (freeSlots_.empty()) {
     slot = static_cast<std::uint32_t>(slots_.size());
@@ -200,78 +199,125 @@ Result<std::uint64_t> ReadinessHandler::watch(WatchRequest request) {
     freeSlots_.pop_back();
   }
   const std::uint64_t id = idOf(slot, slots_[slot].generation);
-  if (Result<void> added = selector_->add(request.fd, request.events, request.trigger, id);
-      !added) {
+  if (Result<void> added = selector_->add(fd, events, trigger, id); !added) {
     freeSlots_.push_back(slot);
     return added.error();
   }
-  slots_[slot].entry = std::make_shared<Entry>(Entry{std::move(request), slots_[slot].generation});
-  registrations_.fetch_add(1, std::memory_order_relaxed);
+  Slot& taken = slots_[slot];
+  taken.client = &client;
+  taken.fd = fd;
+  taken.events = events;
+  taken.trigger = trigger;
+  taken.isWatch = false;
+  registrations_.store(registrations() + 1, std::memory_order_relaxed);
   return id;
 }
 
-Result<bool> ReadinessHandler::modify(std::uint64_t id, std::uint32_t events) {
-  const std::shared_ptr<Entry> entry = find(id);
-  if (!entry) return false;
-  Result<void> changed = selector_->modify(entry->request.fd, events, entry->request.trigger, id);
-  if (!changed) return changed.error();
-  entry->request.events = events;
-  return true;
+Result<void> ReadinessHandler::modify(std::uint64_t id, std::uint32_t events) {
+  Slot* slot = find(id);
+  MR_CHECK(slot != nullptr, "modify() of a registration that has ended");
+  Result<void> changed = selector_->modify(slot->fd, events, slot->trigger, id);
+  if (changed) slot->events = events;
+  return changed;
 }
 
-bool ReadinessHandler::unwatch(std::uint64_t id) noexcept {
-  const std::shared_ptr<Entry> entry = find(id);
-  if (!entry) return false;
-  const std::uint32_t slot = slotOf(id);
-  if (Result<void> removed = selector_->remove(entry->request.fd); !removed) {
-    // Closed before unwatch(): if a copy of the descriptor lives on elsewhere, the kernel goes on
-    // reporting it. The generation keeps the events from anybody; if they make the loop spin, the
-    // selector is made anew and this number is named.
-    if (removedBadly_.size() <= slot) removedBadly_.resize(slot + 1, -1);
-    removedBadly_[slot] = entry->request.fd;
-    log(LogLevel::debug, "loop", "unwatch of descriptor ", entry->request.fd, ": ",
-        removed.error().message());
+void ReadinessHandler::remove(std::uint64_t id) noexcept {
+  const Slot* slot = find(id);
+  if (slot == nullptr) return;
+  if (Result<void> removed = selector_->remove(slot->fd); !removed) {
+    // Closed before: if a copy of the descriptor lives on elsewhere, the kernel goes on reporting
+    // it. The generation keeps the events from anybody; if they make the loop spin, the selector is
+    // made anew and this number is named.
+    const std::uint32_t number = slotOf(id);
+    if (removedBadly_.size() <= number) removedBadly_.resize(number + 1, -1);
+    removedBadly_[number] = slot->fd;
+    log(LogLevel::debug, "loop", slot->isWatch ? "unwatch" : "removal", " of descriptor ", slot->fd,
+        ": ", removed.error().message());
   }
   release(id);
-  return true;
+}
+
+void ReadinessHandler::removeClosed(std::uint64_t id) noexcept {
+  const Slot* slot = find(id);
+  if (slot == nullptr) return;
+  selector_->removeClosed(slot->fd);
+  if (const std::uint32_t number = slotOf(id); number < removedBadly_.size()) {
+    removedBadly_[number] = slot->fd;
+  }
+  release(id);
 }
 
 void ReadinessHandler::release(std::uint64_t id) noexcept {
   Slot& slot = slots_[slotOf(id)];
-  slot.entry.reset();
+  if (slot.isWatch) --watches_;
+  slot.client = nullptr;
   ++slot.generation;
   freeSlots_.push_back(slotOf(id));
-  registrations_.fetch_sub(1, std::memory_order_relaxed);
+  registrations_.store(registrations() - 1, std::memory_order_relaxed);
 }
 
-void ReadinessHandler::endWatch(std::uint64_t id, const Error& why) noexcept {
-  const std::shared_ptr<Entry> entry = find(id);
-  if (!entry) return;
-  unwatch(id);
-  if (!entry->request.onEnd) return;
-  try {
-    entry->request.onEnd(why);
-  } catch (...) {
-    if (loop_ != nullptr) loop_->callbackFailed(entry->request.onEnd.target_type());
-  }
+void ReadinessHandler::loseClient(std::uint64_t id, const Error& why) noexcept {
+  const Slot* slot = find(id);
+  if (slot == nullptr) return;
+  IoClient& client = *slot->client;
+  remove(id);
+  client.lost(why);
+  if (loop_ != nullptr) loop_->callbackEnded();
 }
 
 void ReadinessHandler::closeAll(CloseMode) {
-  for (std::uint32_t slot = 0; slot < slots_.size(); ++slot) {
-    if (slots_[slot].entry) {
-      endWatch(idOf(slot, slots_[slot].generation),
-               Error(Errc::closed, "watch", "the loop shuts down"));
-    }
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    if (slots_[i].client != nullptr) slots_[i].client->shuttingDown();
   }
+}
+
+// --- raw watches ---
+
+Result<std::uint64_t> ReadinessHandler::watch(WatchRequest request) {
+  const int fd = request.fd;
+  const std::uint32_t events = request.events;
+  const Trigger trigger = request.trigger;
+  auto* made = new RawWatch(*this, std::move(request));
+  Result<std::uint64_t> id = add(fd, events, trigger, *made);
+  if (!id) {
+    made->end();
+    return id;
+  }
+  made->id = *id;
+  slots_[slotOf(*id)].isWatch = true;
+  ++watches_;
+  return id;
+}
+
+RawWatch* ReadinessHandler::findWatch(std::uint64_t id) noexcept {
+  const Slot* slot = find(id);
+  return slot == nullptr || !slot->isWatch ? nullptr : static_cast<RawWatch*>(slot->client);
+}
+
+Result<bool> ReadinessHandler::modifyWatch(std::uint64_t id, std::uint32_t events) {
+  RawWatch* watch = findWatch(id);
+  if (watch == nullptr) return false;
+  if (Result<void> changed = modify(id, events); !changed) return changed.error();
+  watch->setEvents(events);
+  return true;
+}
+
+bool ReadinessHandler::unwatch(std::uint64_t id) noexcept {
+  RawWatch* watch = findWatch(id);
+  if (watch == nullptr) return false;
+  watch->end();
+  return true;
+}
+
+void ReadinessHandler::unregister(RawWatch& watch) noexcept {
+  if (watch.id != 0 && selector_ != nullptr) remove(watch.id);
 }
 
 void ReadinessHandler::describe(std::vector<std::string>& lines) const {
   for (const Slot& slot : slots_) {
-    if (!slot.entry) continue;
-    const WatchRequest& request = slot.entry->request;
-    lines.push_back("watch of descriptor " + std::to_string(request.fd) + ": " +
-                    bitsToText(request.events) +
-                    (request.trigger == Trigger::edge ? ", edge" : ", level"));
+    if (slot.client == nullptr) continue;
+    if (std::string line = slot.client->describeClient(); !line.empty())
+      lines.push_back(std::move(line));
   }
 }
 
@@ -288,14 +334,12 @@ Result<void> ReadinessHandler::rebuild() {
   removedBadly_.clear();
   std::vector<std::pair<std::uint64_t, Error>> lost;
   std::size_t moved = 0;
-  for (std::uint32_t slot = 0; slot < slots_.size(); ++slot) {
-    const std::shared_ptr<Entry> entry = slots_[slot].entry;
-    if (!entry) continue;
-    const std::uint64_t id = idOf(slot, slots_[slot].generation);
-    const WatchRequest& request = entry->request;
-    if (Result<void> added = selector_->add(request.fd, request.events, request.trigger, id);
-        !added) {
-      log(LogLevel::warn, "loop", "descriptor ", request.fd,
+  for (std::uint32_t number = 0; number < slots_.size(); ++number) {
+    const Slot& slot = slots_[number];
+    if (slot.client == nullptr) continue;
+    const std::uint64_t id = idOf(number, slot.generation);
+    if (Result<void> added = selector_->add(slot.fd, slot.events, slot.trigger, id); !added) {
+      log(LogLevel::warn, "loop", "descriptor ", slot.fd,
           " could not be moved to the new selector: ", added.error().message());
       lost.emplace_back(id, added.error());
     } else {
@@ -303,7 +347,7 @@ Result<void> ReadinessHandler::rebuild() {
     }
   }
   // Only now: whoever is told may begin a watch, which then is on the new selector already.
-  for (const auto& [id, why] : lost) endWatch(id, why);
+  for (const auto& [id, why] : lost) loseClient(id, why);
   log(LogLevel::info, "loop", "moved ", moved, " descriptors to a new selector");
   return {};
 }

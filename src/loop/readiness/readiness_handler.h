@@ -6,9 +6,11 @@
 // that belongs to somebody else by now, are recognised and dropped.
 #pragma once
 
+#include "loop/readiness/raw_watch.h"
 #include "loop/readiness/selector.h"
 
 #include <millrace/loop/io_handler.h>
+#include <millrace/loop/readiness_io.h>
 #include <millrace/sys/fd.h>
 
 #include <atomic>
@@ -18,10 +20,14 @@
 
 namespace millrace {
 
-class ReadinessHandler final : public IoHandler, private FdWatch {
+class ReadinessHandler final : public IoHandler,
+                               private FdWatch,
+                               private ReadinessIo,
+                               private RawWatch::Owner {
  public:
   /// Opens the descriptors.
   static Result<std::unique_ptr<IoHandler>> make(const IoType& type, SelectorFactory open);
+  ~ReadinessHandler() override;
 
   const IoType& type() const noexcept override { return type_; }
   Result<void> attach(IoLoop& loop) override;
@@ -37,31 +43,47 @@ class ReadinessHandler final : public IoHandler, private FdWatch {
   Result<void> rebuild() override;
   int culprit() noexcept override;
   FdWatch* fdWatch() noexcept override { return this; }
+  ReadinessIo* readiness() noexcept override { return this; }
 
  private:
-  /// Shared with the dispatch that runs its callback: unwatch() must not destroy what is on the
-  /// stack.
-  struct Entry {
-    WatchRequest request;
-    std::uint32_t generation;
-  };
   struct Slot {
-    std::shared_ptr<Entry> entry;  // null: free
+    IoClient* client = nullptr;  // null: free
+    int fd = -1;
     std::uint32_t generation = 0;
+    std::uint32_t events = 0;
+    Trigger trigger = Trigger::level;
+    bool isWatch = false;  // the client is a RawWatch
   };
 
   ReadinessHandler(const IoType& type, SelectorFactory open, std::unique_ptr<Selector> selector,
                    Fd wakeupFd);
 
+  // --- ReadinessIo ---
+  bool isEdge() const noexcept override { return selector_->isEdge(); }
+  Result<std::uint64_t> add(int fd, std::uint32_t events, Trigger trigger,
+                            IoClient& client) override;
+  Result<void> modify(std::uint64_t id, std::uint32_t events) override;
+  void remove(std::uint64_t id) noexcept override;
+  void removeClosed(std::uint64_t id) noexcept override;
+  void again(std::uint64_t id) override { again_.push_back(id); }
+
+  // --- FdWatch ---
   Result<std::uint64_t> watch(WatchRequest request) override;
-  Result<bool> modify(std::uint64_t id, std::uint32_t events) override;
+  Result<bool> modifyWatch(std::uint64_t id, std::uint32_t events) override;
   bool unwatch(std::uint64_t id) noexcept override;
+  std::size_t watches() const noexcept override { return watches_; }
   void describe(std::vector<std::string>& lines) const override;
 
-  std::shared_ptr<Entry> find(std::uint64_t id) const noexcept;
+  // --- RawWatch::Owner ---
+  void unregister(RawWatch& watch) noexcept override;
+  IoLoop* loop() const noexcept override { return loop_; }
+
+  Slot* find(std::uint64_t id) noexcept;
+  RawWatch* findWatch(std::uint64_t id) noexcept;
   void release(std::uint64_t id) noexcept;
-  void endWatch(std::uint64_t id, const Error& why) noexcept;
-  void deliver(const ReadyEvent& event);
+  void loseClient(std::uint64_t id, const Error& why) noexcept;
+  bool deliver(std::uint64_t id, std::uint32_t ready);
+  void notOpen(std::uint64_t id, const Slot& slot);
   void drainWakeups() noexcept;
 
   const IoType& type_;
@@ -71,8 +93,11 @@ class ReadinessHandler final : public IoHandler, private FdWatch {
   IoLoop* loop_ = nullptr;
   std::vector<Slot> slots_;
   std::vector<std::uint32_t> freeSlots_;
-  int found_ = 0;              // events of the last select, waiting for dispatch
-  std::uint64_t arrived_ = 0;  // wakeups read so far (level selectors)
+  std::vector<std::uint64_t> again_;     // to be called in the next dispatch
+  std::vector<std::uint64_t> againNow_;  // being called
+  int found_ = 0;                        // events of the last select, waiting for dispatch
+  std::uint64_t arrived_ = 0;            // wakeups read so far (level selectors)
+  std::size_t watches_ = 0;
   int staleFd_ = -1;
   bool rebuilt_ = false;           // since the dispatch under way began
   std::vector<int> removedBadly_;  // by slot: descriptor that the kernel would not let go

@@ -4,6 +4,7 @@
 
 #include <millrace/base/result.h>
 #include <millrace/loop/io_handler.h>
+#include <millrace/sys/epoll.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -12,11 +13,8 @@
 
 namespace millrace {
 
-/// One ready descriptor: the number it was added with, and what it is ready for.
-struct ReadyEvent {
-  std::uint64_t data;
-  std::uint32_t ready;
-};
+/// One ready descriptor: what it is ready for, and the number it was added with.
+using ReadyEvent = EpollEvent;
 
 class Selector {
  public:
@@ -27,10 +25,12 @@ class Selector {
   virtual Result<void> modify(int fd, std::uint32_t events, Trigger trigger,
                               std::uint64_t data) = 0;
   virtual Result<void> remove(int fd) noexcept = 0;
+  /// The same for a descriptor that is about to be closed.
+  virtual void removeClosed(int fd) noexcept = 0;
   /// Waits at most `timeoutNanos` (0: looks, negative: without limit); the count, or -errno.
   virtual int select(std::int64_t timeoutNanos) noexcept = 0;
-  /// The i-th event of the last select(); valid until the next one.
-  virtual ReadyEvent event(std::size_t i) const noexcept = 0;
+  /// The events of the last select(); valid until the next one.
+  virtual const ReadyEvent* events() const noexcept = 0;
   /// True if the wakeup descriptor can stay readable: it reports each write once.
   virtual bool isEdge() const noexcept = 0;
 };

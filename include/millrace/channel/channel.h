@@ -1,0 +1,368 @@
+// SPDX-License-Identifier: Apache-2.0
+// Channel: a connection, a listening socket, or anything else that reads and writes messages.
+//
+// A channel belongs to one loop for life. Its handlers (see channel_pipeline.h) do the work there.
+//
+// Threads: every call from any thread unless a line says "loop thread"; from another thread it takes
+// effect a little later, in the order of the calls. Ownership: its registration keeps it alive while
+// it is open; ChannelPtr keeps the object alive, but not open.
+// Failure: what the network does is a failed future or exceptionCaught(); docs/design/channel-life.md
+// tells which events come in which order.
+#pragma once
+
+#include <millrace/base/atomic.h>
+#include <millrace/base/export.h>
+#include <millrace/base/ref.h>
+#include <millrace/channel/channel_option.h>
+#include <millrace/channel/channel_pipeline.h>
+#include <millrace/concurrent/future.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+namespace millrace {
+
+class AttributeMap;
+class BufferPool;
+class Channel;
+class EventLoop;
+class LoopChannels;
+class Message;
+class OutboundBuffer;
+class SocketAddress;
+
+/// Keeps a channel's memory. Copies share it.
+using ChannelPtr = Ref<Channel>;
+
+/// See the top of this file. Transports derive from it; users get one from a bootstrap.
+class MILLRACE_API Channel : public RefCounted<Channel> {
+ public:
+  virtual ~Channel();
+
+  // --- who it is ---
+  /// Different for every channel of this process; never 0.
+  std::uint64_t id() const noexcept { return id_; }
+  EventLoop& loop() const noexcept { return *loop_; }
+  ChannelPipeline& pipeline() noexcept { return pipeline_; }
+  const ChannelPipeline& pipeline() const noexcept { return pipeline_; }
+  /// The listening channel that accepted it, or null.
+  const ChannelPtr& parent() const noexcept { return parent_; }
+  /// What it is: "tcp", "tcp server", "udp"…
+  virtual const char* kind() const noexcept = 0;
+  /// No address before it is bound.
+  virtual SocketAddress localAddress() const;
+  /// No address before it is connected, and for those that have no peer.
+  virtual SocketAddress remoteAddress() const;
+  /// "[17 tcp 127.0.0.1:8007 <- 127.0.0.1:40000]", for logs.
+  std::string describe() const;
+  /// Values that others hang on it.
+  AttributeMap& attributes();
+
+  // --- where it stands ---
+  bool isOpen() const noexcept { return has(kOpen); }
+  bool isRegistered() const noexcept { return has(kRegistered); }
+  /// Connected, or bound and listening.
+  bool isActive() const noexcept { return has(kActive); }
+  /// False while more is queued than the high water mark, until it falls below the low one.
+  bool isWritable() const noexcept { return has(kWritableBit) && isOpen(); }
+  /// How much may be written before isWritable() becomes false, and how much has to go before it
+  /// becomes true. Loop thread.
+  std::size_t bytesBeforeUnwritable() const noexcept;
+  std::size_t bytesBeforeWritable() const noexcept;
+  /// Bytes of memory that wait to be written. Loop thread.
+  std::size_t pendingBytes() const noexcept;
+  /// Done when it is closed, never fails.
+  Future<void> closeFuture();
+  /// Why it closed; no error if it was asked to, or the peer ended the stream. Loop thread.
+  Error closeCause() const;
+
+  // --- operations; they go through the whole pipeline, from the last handler on ---
+  Future<void> bind(const SocketAddress& local);
+  Future<void> connect(const SocketAddress& remote);
+  Future<void> connect(const SocketAddress& remote, const SocketAddress& local);
+  Future<void> disconnect();
+  /// One last attempt to write what was flushed, then it is closed; what is left fails.
+  Future<void> close();
+  /// Leaves the loop without closing; registerChannel() on the same loop brings it back.
+  Future<void> deregister();
+  /// Asks for one batch of input; with auto read (the default) nobody needs to.
+  void read();
+  /// Queues `msg` until flush(). Without a promise a failure is counted and becomes the close cause.
+  void write(Message&& msg, Promise<void> done = {});
+  /// Sends what is queued, when the handlers of the current event have returned.
+  void flush();
+  void writeAndFlush(Message&& msg, Promise<void> done = {});
+  /// The same with a future: done when the bytes have reached the kernel.
+  Future<void> send(Message&& msg);
+  /// Sends what is queued at once, as far as the kernel takes it. Loop thread.
+  void flushNow();
+  /// Ends the stream to the peer after what was flushed; reading goes on. Streams only.
+  Future<void> shutdownOutput();
+  /// Stops reading, writes what was flushed, ends the stream, waits for the peer to end it too (at
+  /// most options::lingerOnDrain) and closes: no answer is lost to a reset.
+  Future<void> closeGracefully();
+
+  // --- options ---
+  /// Fails with Errc::notSupported if this kind of channel has no such option, else with what the
+  /// kernel says.
+  template <class T>
+  Future<void> setOption(const ChannelOption<T>& option, std::type_identity_t<T> value) {
+    return setOptionValue(option, OptionValue(std::move(value)));
+  }
+  template <class T>
+  Future<T> option(const ChannelOption<T>& option) {
+    const Future<OptionValue> found = optionValue(option);
+    if (found.isDone()) return Future<T>::of(valueOf<T>(found.result()));
+    Promise<T> promise(found.executor());
+    Future<T> future = promise.future();
+    found.addListener([done = std::move(promise)](const Result<OptionValue>& result) {
+      done.tryComplete(valueOf<T>(result));
+    });
+    return future;
+  }
+  bool isAutoRead() const noexcept { return has(kAutoRead); }
+  /// False: input comes only when read() asks for it.
+  void setAutoRead(bool on);
+
+  // --- for bootstraps and transports ---
+  /// Applies an option here and now. Loop thread, or before the registration.
+  virtual Result<void> applyOption(const OptionKey& key, const OptionValue& value);
+  virtual Result<OptionValue> lookUpOption(const OptionKey& key) const;
+  void setParent(ChannelPtr parent) noexcept { parent_ = std::move(parent); }
+  /// As registerChannel(); `fill`, if any, adds handlers once the channel is registered, and closes
+  /// it by throwing. Loop thread.
+  void registerNow(const std::function<void(Channel&)>& fill, Promise<void> done = {});
+
+ protected:
+  /// Belongs to `loop` from now on; not registered yet.
+  explicit Channel(EventLoop& loop);
+
+  // --- what a transport does; loop thread ---
+  /// Registers with the engine; interest begins with doBeginRead().
+  virtual Result<void> doRegister() = 0;
+  virtual void doDeregister() noexcept = 0;
+  virtual Result<void> doBind(const SocketAddress& local);
+  /// True: connected at once. False: under way, connectDone() follows.
+  virtual Result<bool> doConnect(const SocketAddress& remote, const SocketAddress& local);
+  virtual Result<void> doDisconnect();
+  /// Releases the socket. Called once.
+  virtual void doClose() noexcept = 0;
+  virtual Result<void> doShutdownOutput();
+  /// Input is wanted; called again after each batch.
+  virtual void doBeginRead() = 0;
+  /// Input is not wanted any more, for now.
+  virtual void doStopRead() {}
+  /// Writes what is flushed, as far as it goes, and takes it out. When the kernel is full it calls
+  /// kernelIsFull() and arranges for flushAgain().
+  /// Gives 0, or the errno that ends the channel.
+  virtual int doWrite(OutboundBuffer& out) = 0;
+  /// False: such messages cannot be written. ByteBufs need not be asked for.
+  virtual bool acceptsMessage(const Message& msg) const;
+  /// True once connected or bound, for a channel that was so before it was registered.
+  virtual bool isActiveNow() const noexcept = 0;
+  /// Lingering: no more input for the pipeline; end the output when everything is written.
+  virtual bool canLinger() const noexcept { return false; }
+  /// Reads and discards until the end; lingerDone() follows. Called after the output is ended.
+  virtual void doLinger() {}
+
+  // --- what a transport calls; loop thread ---
+  /// For the length of a callback: what is closed or removed in it goes when it ends.
+  class Scope {
+   public:
+    explicit Scope(Channel& channel) noexcept : channel_(channel) { ++channel_.depth_; }
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+    ~Scope() {
+      if (--channel_.depth_ == 0 && channel_.mustSettle_) channel_.settle();
+    }
+
+   private:
+    Channel& channel_;
+  };
+  friend class Scope;
+  /// For the length of an event of the channel itself: what its handlers flush goes when it ends.
+  template <class Transport>
+  class EventScope;
+
+  void connectDone(const Error& failure);
+  /// In doWrite(): the kernel takes no more for now; flushAgain() follows.
+  void kernelIsFull();
+  /// The kernel takes bytes again.
+  void flushAgain();
+  /// The peer has ended its stream.
+  void inputEnded();
+  /// The connection is broken: exceptionCaught(), then closed.
+  void failWith(const Error& error);
+  void closeNow(const Error& cause);
+  void lingerDone();
+  void becomeActive();
+  /// True if input is wanted now.
+  bool mayReadOn() const noexcept {
+    return (flags_ & (kReadWanted | kPaused | kInputEnded)) == kReadWanted && isOpen();
+  }
+  /// Nothing is out of the ordinary; see channel_fast.h.
+  bool isUsual() const noexcept;
+  void allowSolo() noexcept;
+  /// A burst of reads begins; false if input is not wanted.
+  bool beginBurst() noexcept {
+    constexpr auto kSeesRead = static_cast<EventMask>(Event::read);
+    if (!mayReadOn()) return false;
+    if (!isAutoRead() || (pipeline_.events_ & kSeesRead) != 0) flags_ &= ~kReadWanted;
+    return true;
+  }
+  /// Between the reads of a burst: false if it ends here.
+  bool mayContinueBurst() const noexcept {
+    return (flags_ & (kPaused | kInputEnded)) == 0 &&
+           (state_.load(std::memory_order_relaxed) & (kOpen | kAutoRead)) == (kOpen | kAutoRead);
+  }
+  /// A message was read. Within a Scope.
+  void passRead(Message&& msg) noexcept { pipeline_.passRead(std::move(msg)); }
+  /// After a burst: channelReadComplete() if it brought something, and the next read() if it is
+  /// automatic.
+  void endBurst(bool hasRead) {
+    if (hasRead) pipeline_.passReadComplete();
+    if (!hasRead || (flags_ & kReadWanted) == 0) askForMore(hasRead);
+  }
+  bool isLingering() const noexcept { return (flags_ & kLingering) != 0; }
+  bool isConnecting() const noexcept { return (flags_ & kConnecting) != 0; }
+  BufferPool& pool() const noexcept;
+  LoopChannels& local() const noexcept { return *local_; }
+  const ChannelSettings& settings() const noexcept { return *settings_; }
+  bool hasFlushed() const noexcept;
+  bool isInputEnded() const noexcept { return (flags_ & kInputEnded) != 0; }
+
+ private:
+  friend class ChannelPipeline;
+  friend class Context;
+  friend class LoopChannels;
+  friend Future<void> registerChannel(EventLoop& loop, const ChannelPtr& channel);
+
+  // state_: read by any thread, written by the loop.
+  static constexpr std::uint32_t kOpen = 1u << 0;
+  static constexpr std::uint32_t kRegistered = 1u << 1;
+  static constexpr std::uint32_t kActive = 1u << 2;
+  static constexpr std::uint32_t kWritableBit = 1u << 3;
+  static constexpr std::uint32_t kAutoRead = 1u << 4;
+  static constexpr std::uint32_t kTouched = 1u << 5;  // a registration has begun, once
+
+  // flags_: loop thread.
+  static constexpr std::uint32_t kReadWanted = 1u << 0;
+  static constexpr std::uint32_t kPaused = 1u << 1;  // reads wait until it is writable again
+  static constexpr std::uint32_t kInputEnded = 1u << 2;
+  static constexpr std::uint32_t kOutputEnded = 1u << 3;
+  static constexpr std::uint32_t kEndOutputAfterFlush = 1u << 4;
+  static constexpr std::uint32_t kInFlush = 1u << 5;
+  static constexpr std::uint32_t kCloseAfterFlush = 1u << 6;
+  static constexpr std::uint32_t kDirty = 1u << 7;  // in the loop's list
+  static constexpr std::uint32_t kFlushWanted = 1u << 8;
+  static constexpr std::uint32_t kToldWritable = 1u << 9;  // what handlers believe
+  static constexpr std::uint32_t kEverActive = 1u << 10;
+  static constexpr std::uint32_t kLingering = 1u << 11;
+  static constexpr std::uint32_t kTellInactive = 1u << 12;
+  static constexpr std::uint32_t kFinished = 1u << 13;
+  static constexpr std::uint32_t kLeaveWhenClean = 1u << 14;
+  static constexpr std::uint32_t kFullKernel = 1u << 15;  // a write waits for the kernel
+  static constexpr std::uint32_t kDeregistering = 1u << 16;
+  static constexpr std::uint32_t kDirtyHere = 1u << 17;  // the EventScope on the stack does it
+  static constexpr std::uint32_t kInEvent = 1u << 18;    // an EventScope is on the stack
+  static constexpr std::uint32_t kConnecting = 1u << 19;
+
+  /// With so much waiting, flush() does not wait for the end of the event.
+  static constexpr std::size_t kFlushAtOnce = 64 * 1024;
+
+  struct Rare;  // what few channels need
+
+  bool has(std::uint32_t bit) const noexcept {
+    return (state_.load(std::memory_order_acquire) & bit) != 0;
+  }
+  void set(std::uint32_t bits) noexcept { state_.fetch_or(bits, std::memory_order_acq_rel); }
+  void unset(std::uint32_t bits) noexcept { state_.fetch_and(~bits, std::memory_order_seq_cst); }
+  void mark(std::uint32_t bits) noexcept { flags_ |= bits; }
+  void unmark(std::uint32_t bits) noexcept { flags_ &= ~bits; }
+  bool inLoop() const noexcept;
+
+  template <class Call>
+  void hop(Call&& call);
+  template <class Call>
+  Future<void> hopWithFuture(Call&& call);
+  Future<void> setOptionValue(const OptionKey& key, OptionValue value);
+  Future<OptionValue> optionValue(const OptionKey& key);
+  template <class T>
+  static Result<T> valueOf(const Result<OptionValue>& result) {
+    if (!result) return result.error();
+    return std::get<T>(result.value());
+  }
+  void enterRead();
+  void enterWrite(Message&& msg, Promise<void>&& done);
+  void enterFlush();
+
+  // The channel's end of the pipeline: what outbound operations come to.
+  void bindInLoop(const SocketAddress& local, Promise<void>&& done);
+  void connectInLoop(const SocketAddress& remote, const SocketAddress& local, Promise<void>&& done);
+  void disconnectInLoop(Promise<void>&& done);
+  void closeInLoop(Promise<void>&& done);
+  void deregisterInLoop(Promise<void>&& done);
+  void readInLoop();
+  void writeInLoop(Message&& msg);
+  void writeInLoop(Message&& msg, Promise<void>&& done);
+  void flushInLoop();
+  void shutdownOutputInLoop(Promise<void>&& done);
+  void lingerInLoop();
+
+  void registerInLoop(Promise<void>&& done, const std::function<void(Channel&)>* fill);
+  void fillPipeline(const std::function<void(Channel&)>& fill);
+  void stopRegistering(const Error& why, Promise<void>& done);
+  void writePending();
+  bool mayWrite(Message& msg, Promise<void>& done);
+  void writeSlowly(Message& msg);
+  void writeSlowly(Message& msg, Promise<void>& done);
+  void flushSlowly();
+  void spill() noexcept;
+  void spillNow() noexcept;
+  void afterWrite(int error);
+  void endOutput();
+  void takeAwayOutbound(const Error& why);
+  void updateWritability() noexcept;
+  void tellWritability();
+  void makeDirty() noexcept;
+  void cleaned() noexcept;
+  void writeAfterEvent() noexcept;
+  void settle() noexcept;
+  bool leaveLoop() noexcept;
+  void beginLinger();
+  void refuseWrite(const Error& why, Message& msg, Promise<void>& done);
+  void readAgainIfAutomatic();
+  void askForMore(bool hasRead);
+  void dropped(Message& msg) noexcept;
+  Rare& rare();
+  Error closedError(const char* operation) const;
+  void replaceSettings(const ChannelSettings& settings);
+
+  EventLoop* const loop_;  // counted
+  LoopChannels* local_ = nullptr;
+  const std::uint64_t id_;
+  Atomic<std::uint32_t> state_{kOpen | kWritableBit | kAutoRead};
+  std::uint32_t flags_ = kToldWritable;
+  std::uint32_t depth_ = 0;  // callbacks on the stack
+  std::uint32_t index_ = 0;  // in the loop's table
+  bool mustSettle_ = false;  // something waits for depth 0
+  ChannelPipeline pipeline_;
+  OutboundBuffer* outbound_ = nullptr;  // only while something is queued
+  Channel* nextDirty_ = nullptr;
+  Context* buried_ = nullptr;        // removed, to be freed at depth 0
+  const ChannelSettings* settings_;  // its own, or the default ones
+  ChannelPtr parent_;
+  std::unique_ptr<Rare> rare_;
+  Atomic<internal::ResultState<void>*> closeState_{nullptr};  // counted; made when asked for
+  Atomic<AttributeMap*> attributes_{nullptr};                 // owned; made when asked for
+};
+
+/// Registers `channel` with its loop: handlerAdded(), the future, channelRegistered(), and
+/// channelActive() if it is connected or bound already. Fails, and closes the channel, if the loop
+/// cannot have it; fails and leaves it alone if it is registered, or belongs to another loop.
+MILLRACE_API Future<void> registerChannel(EventLoop& loop, const ChannelPtr& channel);
+
+}  // namespace millrace

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a call of any thread comes to the channel's loop.
+#pragma once
+
+#include <millrace/channel/channel.h>
+#include <millrace/loop/event_loop.h>
+
+#include <utility>
+
+namespace millrace {
+
+// Before it is registered the channel belongs to its maker: then the call happens here, too.
+template <class Call>
+void Channel::hop(Call&& call) {
+  if (inLoop()) {
+    const Scope scope(*this);
+    call();
+    return;
+  }
+  loop_->executeOwn([self = ChannelPtr(this), call = std::forward<Call>(call)]() mutable {
+    const Scope scope(*self);
+    call();
+  });
+}
+
+template <class Call>
+Future<void> Channel::hopWithFuture(Call&& call) {
+  Promise<void> promise(*loop_);
+  Future<void> future = promise.future();
+  if (inLoop()) {
+    const Scope scope(*this);
+    call(std::move(promise));
+    return future;
+  }
+  if (loop_->isShutdown()) {
+    promise.tryFailure(Error(Errc::rejected, "channel", loop_->name() + " (it is shut down)"));
+    return future;
+  }
+  hop([call = std::forward<Call>(call), done = std::move(promise)]() mutable {
+    call(std::move(done));
+  });
+  return future;
+}
+
+}  // namespace millrace

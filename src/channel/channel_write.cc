@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is written, and when it goes. Loop thread. docs/design/back-pressure.md tells why.
+#include "channel/channel_fast.h"
+#include "channel/channel_rare.h"
+#include "channel/loop_channels.h"
+#include "loop/readable_name.h"
+
+#include <millrace/base/log.h>
+#include <millrace/loop/event_loop.h>
+
+#include <cerrno>
+#include <utility>
+
+namespace millrace {
+
+bool Channel::hasFlushed() const noexcept {
+  return outbound_ != nullptr && outbound_->hasFlushed();
+}
+
+bool Channel::acceptsMessage(const Message&) const { return false; }
+
+// --- write and flush, the channel's end of the pipeline ---
+
+// The message that waits for the end of its event joins the others.
+void Channel::spillNow() noexcept {
+  local_->soloOwner = nullptr;
+  if (outbound_ == nullptr) outbound_ = local_->takeOutbound();
+  outbound_->add(Message(std::move(local_->solo.bytes())), Promise<void>());
+  local_->solo.drop();
+  if ((flags_ & kFlushWanted) != 0) outbound_->addFlush();
+}
+
+void Channel::writeSlowly(Message& msg) {
+  Promise<void> none;
+  writeSlowly(msg, none);
+}
+
+void Channel::writeSlowly(Message& msg, Promise<void>& done) {
+  constexpr std::uint32_t kEnded = kOutputEnded | kEndOutputAfterFlush;
+  if (!isOpen() || (flags_ & kEnded) != 0 || local_ == nullptr || !msg.isByteBuf()) {
+    if (!mayWrite(msg, done)) return;
+  }
+  spill();
+  if (outbound_ == nullptr) outbound_ = local_->takeOutbound();
+  outbound_->add(std::move(msg), std::move(done));
+  if (outbound_->pendingBytes() > settings_->waterMarks.high) updateWritability();
+  makeDirty();
+}
+
+void Channel::flushSlowly() {
+  spill();
+  if (outbound_ == nullptr) return;
+  outbound_->addFlush();
+  mark(kFlushWanted);
+  if (outbound_->pendingBytes() >= kFlushAtOnce) {
+    writePending();
+  } else {
+    makeDirty();
+  }
+}
+
+// What is not the usual: false if the message was refused.
+bool Channel::mayWrite(Message& msg, Promise<void>& done) {
+  if (!isOpen() || (flags_ & (kOutputEnded | kEndOutputAfterFlush)) != 0) {
+    refuseWrite(closedError("write"), msg, done);
+  } else if (local_ == nullptr) {
+    refuseWrite(Error::fromErrno(ENOTCONN, "write", describe() + " (not registered yet)"), msg,
+                done);
+  } else if (!msg.is<ByteBuf>() && !acceptsMessage(msg)) {
+    refuseWrite(Error(Errc::notSupported, "write",
+                      "a message of type " + readableName(msg.type()) + " to " + describe() +
+                          " (an encoder is missing in the pipeline)"),
+                msg, done);
+  } else {
+    return true;
+  }
+  return false;
+}
+
+void Channel::refuseWrite(const Error& why, Message& msg, Promise<void>& done) {
+  msg.reset();
+  if (done.valid()) {
+    done.tryFailure(why);
+    return;
+  }
+  if (local_ != nullptr) local_->count(LoopChannels::failedWrites);
+  log(LogLevel::debug, "channel", why.message());
+}
+
+// Goes to the kernel as far as that takes it.
+void Channel::writePending() {
+  spill();
+  unmark(kFlushWanted);
+  if (!hasFlushed() || (flags_ & (kInFlush | kFullKernel)) != 0 || isConnecting() || !isOpen()) {
+    return;
+  }
+  if (!isActive()) {
+    takeAwayOutbound(Error::fromErrno(ENOTCONN, "write", describe()));
+    return;
+  }
+  mark(kInFlush);
+  const int error = doWrite(*outbound_);
+  unmark(kInFlush);
+  // The usual end: everything is written, and nobody wants more.
+  constexpr std::uint32_t kMore = kEndOutputAfterFlush | kCloseAfterFlush;
+  if (__builtin_expect(error == 0 && outbound_ != nullptr && outbound_->empty() &&
+                           (flags_ & kMore) == 0 && has(kWritableBit),
+                       1)) {
+    local_->giveOutbound(std::exchange(outbound_, nullptr));
+    return;
+  }
+  afterWrite(error);
+}
+
+void Channel::flushAgain() {
+  unmark(kFullKernel);
+  if (isOpen()) writePending();
+}
+
+void Channel::kernelIsFull() { mark(kFullKernel); }
+
+void Channel::afterWrite(int error) {
+  if (error != 0) {
+    closeNow(Error::fromErrno(error, "write", remoteAddress().toString()));
+    return;
+  }
+  // A listener may have closed the channel meanwhile.
+  if (outbound_ != nullptr) {
+    if (outbound_->empty()) {
+      local_->giveOutbound(std::exchange(outbound_, nullptr));
+    } else if (outbound_->hasFlushed() && (flags_ & kFullKernel) == 0) {
+      mark(kFlushWanted);  // by a listener, or the write had its share
+      makeDirty();
+    }
+  }
+  if (!has(kWritableBit)) updateWritability();
+  if ((flags_ & kEndOutputAfterFlush) != 0 && !hasFlushed()) endOutput();
+  if ((flags_ & kCloseAfterFlush) != 0) closeNow({});
+}
+
+void Channel::takeAwayOutbound(const Error& why) {
+  if (outbound_ == nullptr) return;
+  // Listeners that write meanwhile find the channel closed, or begin a new buffer.
+  OutboundBuffer* out = std::exchange(outbound_, nullptr);
+  out->failAll(why);
+  local_->count(LoopChannels::failedWrites, out->takeFailures());
+  local_->giveOutbound(out);
+  if (isOpen() && !has(kWritableBit)) updateWritability();
+}
+
+// --- ending the output ---
+
+void Channel::shutdownOutputInLoop(Promise<void>&& done) {
+  if (done.valid() && !done.setUncancellable()) return;
+  if (!isOpen()) {
+    done.tryFailure(closedError("shutdownOutput"));
+    return;
+  }
+  if ((flags_ & kOutputEnded) != 0) {
+    done.trySuccess();
+    return;
+  }
+  spill();
+  if (done.valid()) rare().outputEnders.push_back(std::move(done));
+  mark(kEndOutputAfterFlush);
+  if (!hasFlushed()) {
+    endOutput();
+  } else if ((flags_ & kInFlush) == 0) {
+    writePending();
+  }
+}
+
+// Everything that was flushed is written; what was not never will be.
+void Channel::endOutput() {
+  unmark(kEndOutputAfterFlush);
+  mark(kOutputEnded);
+  const Result<void> ended = doShutdownOutput();
+  if (rare_ != nullptr) {
+    for (const Promise<void>& each : std::exchange(rare_->outputEnders, {})) {
+      each.tryComplete(ended);
+    }
+  }
+  if (!isOpen()) return;
+  takeAwayOutbound(Error(Errc::closed, "write", describe() + " (its output is shut down)"));
+  if (!ended && !isLingering()) return;
+  if (isLingering()) {
+    beginLinger();
+  } else if ((flags_ & kInputEnded) != 0) {
+    closeNow({});
+  }
+}
+
+// --- water marks ---
+
+std::size_t Channel::pendingBytes() const noexcept {
+  if (outbound_ != nullptr) return outbound_->pendingBytes();
+  if (local_ == nullptr || local_->soloOwner != this) return 0;
+  return OutboundBuffer::kOverhead + local_->solo.bytes().pinnedBytes();
+}
+
+std::size_t Channel::bytesBeforeUnwritable() const noexcept {
+  const std::size_t pending = pendingBytes();
+  const std::size_t high = settings_->waterMarks.high;
+  return isWritable() && pending < high ? high - pending : 0;
+}
+
+std::size_t Channel::bytesBeforeWritable() const noexcept {
+  const std::size_t pending = pendingBytes();
+  const std::size_t low = settings_->waterMarks.low;
+  return isWritable() || pending < low ? 0 : pending - low;
+}
+
+// isWritable() changes at once; handlers are told when the event that changed it is over.
+void Channel::updateWritability() noexcept {
+  const std::size_t pending = pendingBytes();
+  if (has(kWritableBit)) {
+    if (pending <= settings_->waterMarks.high) return;
+    unset(kWritableBit);
+    if (settings_->pauseReadsWhenUnwritable && !isLingering() && (flags_ & kPaused) == 0) {
+      mark(kPaused);
+      local_->count(LoopChannels::pausedReads);
+      doStopRead();
+    }
+  } else {
+    if (pending > settings_->waterMarks.low) return;
+    set(kWritableBit);
+    if ((flags_ & kPaused) != 0) {
+      unmark(kPaused);
+      if ((flags_ & (kReadWanted | kInputEnded)) == kReadWanted && isOpen()) doBeginRead();
+    }
+  }
+  makeDirty();
+}
+
+void Channel::tellWritability() {
+  const bool writable = has(kWritableBit);
+  if (writable == ((flags_ & kToldWritable) != 0) || !isOpen()) return;
+  if (writable) {
+    mark(kToldWritable);
+  } else {
+    unmark(kToldWritable);
+  }
+  pipeline_.fireChannelWritabilityChanged();
+}
+
+// --- the list of those that have something to do after the event ---
+
+void Channel::cleaned() noexcept {
+  unmark(kDirty);
+  if ((flags_ & kLeaveWhenClean) != 0) {
+    unref();
+    return;
+  }
+  const Scope scope(*this);
+  writeAfterEvent();
+}
+
+void Channel::writeAfterEvent() noexcept {
+  spill();
+  if ((flags_ & kFlushWanted) != 0) writePending();
+  if (outbound_ != nullptr) {
+    // What waits beyond its event should not keep more memory than it needs.
+    if (const std::size_t copies = outbound_->compact(); copies != 0) {
+      local_->count(LoopChannels::copies, copies);
+      if (!has(kWritableBit)) updateWritability();
+    }
+  }
+  tellWritability();
+}
+
+void Channel::dropped(Message& msg) noexcept {
+  if (local_ != nullptr) local_->count(LoopChannels::dropped);
+  log(LogLevel::debug, "channel", describe(), ": no handler took a message of type ",
+      readableName(msg.type()));
+  msg.reset();
+}
+
+}  // namespace millrace

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "channel/loop_channels.h"
+
+#include <millrace/channel/channel_metrics.h>
+#include <millrace/loop/event_loop.h>
+#include <millrace/loop/event_loop_group.h>
+
+#include <utility>
+
+namespace millrace {
+
+LoopChannels& LoopChannels::of(EventLoop& loop) {
+  if (LoopAttachment* there = loop.attachment()) return static_cast<LoopChannels&>(*there);
+  auto made = std::unique_ptr<LoopChannels>(new LoopChannels(loop));
+  LoopChannels& result = *made;
+  loop.attach(std::move(made));
+  return result;
+}
+
+LoopChannels::~LoopChannels() {
+  while (dirtyFirst_ != nullptr) {
+    Channel* channel = std::exchange(dirtyFirst_, dirtyFirst_->nextDirty_);
+    channel->unmark(Channel::kDirty);
+    if ((channel->flags_ & Channel::kLeaveWhenClean) != 0) channel->unref();
+  }
+  while (spare_ != nullptr) delete std::exchange(spare_, spare_->nextSpare);
+}
+
+// --- the list of those that have something to do ---
+
+// Those that become dirty meanwhile have their turn next time: two channels that write to each other
+// must not keep the loop.
+void LoopChannels::afterCallbacks() noexcept {
+  Channel* each = std::exchange(dirtyFirst_, nullptr);
+  dirtyLast_ = nullptr;
+  setHasWork(false);
+  while (each != nullptr) {
+    Channel* channel = std::exchange(each, each->nextDirty_);
+    channel->cleaned();
+  }
+}
+
+// --- the table ---
+
+void LoopChannels::add(Channel& channel) {
+  channel.index_ = static_cast<std::uint32_t>(channels_.size());
+  channels_.push_back(&channel);
+  setRegistrations(channels_.size());
+  count(registered);
+}
+
+void LoopChannels::remove(Channel& channel) noexcept {
+  Channel* last = channels_.back();
+  channels_[channel.index_] = last;
+  last->index_ = channel.index_;
+  channels_.pop_back();
+  setRegistrations(channels_.size());
+  count(closed);
+}
+
+void LoopChannels::closeAll(CloseMode mode) {
+  // What closes may take others with it, and adds nobody: handlers that open channels now find the
+  // loop closed to them, or are closed by the next call.
+  std::vector<ChannelPtr> open;
+  open.reserve(channels_.size());
+  for (Channel* channel : channels_) open.emplace_back(channel);
+  for (const ChannelPtr& channel : open) {
+    if (mode == CloseMode::linger) {
+      channel->lingerInLoop();
+      continue;
+    }
+    if (!channel->isOpen()) continue;
+    ++cut_;
+    bytesCut_ += cut(*channel, Error(Errc::closed, "shutdown", "the loop's time was up"));
+  }
+}
+
+std::size_t LoopChannels::cut(Channel& channel, const Error& why) {
+  const std::size_t bytes = channel.outbound_ == nullptr ? 0 : channel.outbound_->readableBytes();
+  channel.closeNow(why);
+  return bytes;
+}
+
+void LoopChannels::addTo(ShutdownReport& report) const {
+  report.channelsCut += cut_;
+  report.bytesCut += bytesCut_;
+}
+
+void LoopChannels::describe(std::vector<std::string>& lines) const {
+  for (const Channel* channel : channels_) lines.push_back("channel " + channel->describe());
+  const ChannelMetrics now = channelMetrics(loop_);
+  lines.push_back("channels: " + std::to_string(now.registered) + " came, " +
+                  std::to_string(now.closed) + " closed, " + std::to_string(now.bytesRead) +
+                  " bytes read, " + std::to_string(now.bytesWritten) + " written, " +
+                  std::to_string(now.droppedMessages) + " messages dropped, " +
+                  std::to_string(now.pausedReads) + " reads paused, " + std::to_string(now.copies) +
+                  " copies");
+}
+
+// --- what is shared ---
+
+iovec* LoopChannels::parts() {
+  if (parts_ == nullptr) parts_ = std::make_unique<iovec[]>(kMaxParts);
+  return parts_.get();
+}
+
+// --- figures ---
+
+ChannelMetrics& ChannelMetrics::operator+=(const ChannelMetrics& other) noexcept {
+  registered += other.registered;
+  closed += other.closed;
+  bytesRead += other.bytesRead;
+  bytesWritten += other.bytesWritten;
+  droppedMessages += other.droppedMessages;
+  pausedReads += other.pausedReads;
+  copies += other.copies;
+  failedWrites += other.failedWrites;
+  acceptPauses += other.acceptPauses;
+  return *this;
+}
+
+ChannelMetrics channelMetrics(const EventLoop& loop) noexcept {
+  const auto get = [&](LoopChannels::Figure figure) { return loop.attachmentFigure(figure); };
+  return {get(LoopChannels::registered),  get(LoopChannels::closed),
+          get(LoopChannels::bytesRead),   get(LoopChannels::bytesWritten),
+          get(LoopChannels::dropped),     get(LoopChannels::pausedReads),
+          get(LoopChannels::copies),      get(LoopChannels::failedWrites),
+          get(LoopChannels::acceptPauses)};
+}
+
+ChannelMetrics channelMetrics(const EventLoopGroup& group) noexcept {
+  ChannelMetrics sum;
+  for (const EventLoop& loop : group) sum += channelMetrics(loop);
+  return sum;
+}
+
+}  // namespace millrace

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/socket/server_channel.h"
+
+#include "channel/channel_fast.h"
+#include "channel/loop_channels.h"
+
+#include <millrace/base/log.h>
+#include <millrace/channel/message.h>
+#include <millrace/channel/transport.h>
+#include <millrace/loop/event_loop.h>
+#include <millrace/loop/io_handler.h>
+#include <millrace/sys/events.h>
+#include <millrace/sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <string>
+#include <utility>
+
+namespace millrace {
+
+namespace {
+
+constexpr int kFirstPauseMillis = 10;
+constexpr int kLongestPauseMillis = 500;
+
+/// Nobody's fault but the connection's that was about to come.
+bool concernsOneConnection(int error) noexcept {
+  switch (error) {
+    case ECONNABORTED:
+    case EPROTO:
+    case EPERM:
+    case ENETDOWN:
+    case ENOPROTOOPT:
+    case EHOSTDOWN:
+    case ENONET:
+    case EHOSTUNREACH:
+    case EOPNOTSUPP:
+    case ENETUNREACH:
+    case ETIMEDOUT:
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool isShortage(int error) noexcept {
+  return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
+}
+
+}  // namespace
+
+ServerChannel::ServerChannel(EventLoop& loop, Fd fd, bool isUnix)
+    : Channel(loop), socket_(std::move(fd)), isUnix_(isUnix) {}
+
+Result<void> ServerChannel::applyOption(const OptionKey& key, const OptionValue& value) {
+  if (&key == &options::backlog) {
+    backlog_ = std::get<int>(value);
+    return listening_ ? listenSocket(socket_.fd(), backlog_) : Result<void>();
+  }
+  if (!key.isOfSocket()) return Channel::applyOption(key, value);
+  return setSocketOption(socket_.fd(), key, value);
+}
+
+Result<OptionValue> ServerChannel::lookUpOption(const OptionKey& key) const {
+  if (&key == &options::backlog) return OptionValue(backlog_);
+  if (!key.isOfSocket()) return Channel::lookUpOption(key);
+  return getSocketOption(socket_.fd(), key);
+}
+
+// --- life ---
+
+Result<void> ServerChannel::doRegister() {
+  ReadinessIo* io = loop().io().readiness();
+  if (io == nullptr) {
+    return Error(Errc::notSupported, "register",
+                 describe() + " on " + loop().name() + " (engine " + loop().ioType().name + ")");
+  }
+  return socket_.add(*io, kReadable, *this);
+}
+
+void ServerChannel::doDeregister() noexcept { socket_.remove(); }
+
+Result<void> ServerChannel::doBind(const SocketAddress& local) {
+  if (Result<void> bound = bindSocket(socket_.fd(), local); !bound) return bound;
+  if (Result<void> listens = listenSocket(socket_.fd(), backlog_); !listens) return listens;
+  const Result<SocketAddress> name = sockName(socket_.fd());
+  if (!name) return name.error();
+  local_ = *name;
+  listening_ = true;
+  return {};
+}
+
+void ServerChannel::doClose() noexcept {
+  socket_.close();
+  if (listening_ && local_.family() == AddressFamily::unixPath) {
+    static_cast<void>(unlinkPath(local_));
+  }
+}
+
+int ServerChannel::doWrite(OutboundBuffer& out) {
+  out.failAll(Error(Errc::notSupported, "write", describe() + " (it only accepts)"));
+  return 0;
+}
+
+void ServerChannel::lost(const Error& why) noexcept {
+  const Scope scope(*this);
+  socket_.forget();
+  failWith(why);
+}
+
+// --- accepting ---
+
+void ServerChannel::doBeginRead() {
+  if (pauseMillis_ != 0) return;
+  if (Result<void> wanted = socket_.want(kReadable); !wanted) {
+    failWith(wanted.error());
+    return;
+  }
+  if (readable_) socket_.again();
+}
+
+void ServerChannel::doStopRead() { socket_.unwant(kReadable); }
+
+void ServerChannel::ready(std::uint32_t events) noexcept {
+  const Scope scope(*this);
+  if (events == 0) {
+    socket_.againCame();
+  } else {
+    readable_ = true;
+  }
+  // A fresh socket is reported as hung up, before it listens.
+  if (listening_ && pauseMillis_ == 0 && mayReadOn()) acceptBurst();
+}
+
+void ServerChannel::acceptBurst() {
+  if (!beginBurst()) return;
+  const int most = settings().maxMessagesPerRead;
+  int taken = 0;
+  int failure = 0;
+  do {
+    AcceptedSocket accepted;
+    const int fd = acceptNow(socket_.fd(), &accepted.peer);
+    if (fd < 0) {
+      if (concernsOneConnection(-fd)) {
+        ++taken;  // a flood of them must not keep the loop
+        continue;
+      }
+      readable_ = false;
+      if (fd != -EAGAIN) failure = -fd;
+      break;
+    }
+    if (hasPaused_) resume();
+    accepted.fd = Fd(fd);
+    ++taken;
+    pipeline().fireChannelRead(Message(std::move(accepted)));
+  } while (taken < most && mayContinueBurst());
+  endBurst(taken != 0);
+  if (isShortage(failure)) {
+    pause(failure);
+  } else if (failure != 0) {
+    failWith(Error::fromErrno(failure, "accept", local_.toString()));
+  }
+  if (readable_ && mayReadOn()) socket_.again();
+}
+
+// The connections wait in the kernel meanwhile. Said once, however long it lasts.
+void ServerChannel::pause(int error) {
+  const Error why = Error::fromErrno(error, "accept", local_.toString());
+  const bool first = !hasPaused_;
+  hasPaused_ = true;
+  nextPause_ = first ? kFirstPauseMillis : std::min(nextPause_ * 2, kLongestPauseMillis);
+  pauseMillis_ = nextPause_;
+  socket_.unwant(kReadable);
+  if (first) {
+    local().count(LoopChannels::acceptPauses);
+    log(LogLevel::warn, "channel", describe(),
+        ": accepting pauses until there are descriptors: ", why.message(),
+        " (raise the limit of open files: ulimit -n)");
+    pipeline().fireExceptionCaught(why);
+  }
+  loop().schedule(std::chrono::milliseconds(pauseMillis_), [self = ChannelPtr(this)] {
+    auto& channel = static_cast<ServerChannel&>(*self);
+    const Scope scope(channel);
+    channel.pauseMillis_ = 0;
+    if (!channel.isOpen()) return;
+    channel.readable_ = true;
+    if (channel.mayReadOn()) channel.doBeginRead();
+  });
+}
+
+void ServerChannel::resume() {
+  hasPaused_ = false;
+  log(LogLevel::info, "channel", describe(), ": accepting goes on");
+}
+
+}  // namespace millrace

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// ServerChannel: a listening socket, TCP or Unix, on a readiness engine. Loop thread only.
+//
+// Each connection is a message (AcceptedSocket); it makes no channels. Without descriptors it pauses,
+// says so once, and tries again until there are some.
+#pragma once
+
+#include "transport/socket/socket_base.h"
+
+#include <millrace/channel/channel.h>
+#include <millrace/loop/readiness_io.h>
+#include <millrace/sys/socket_address.h>
+
+namespace millrace {
+
+class ServerChannel final : public Channel, private IoClient {
+ public:
+  ServerChannel(EventLoop& loop, Fd fd, bool isUnix);
+
+  const char* kind() const noexcept override { return isUnix_ ? "unix server" : "tcp server"; }
+  SocketAddress localAddress() const override { return local_; }
+  Result<void> applyOption(const OptionKey& key, const OptionValue& value) override;
+  Result<OptionValue> lookUpOption(const OptionKey& key) const override;
+
+ private:
+  // --- Channel ---
+  Result<void> doRegister() override;
+  void doDeregister() noexcept override;
+  Result<void> doBind(const SocketAddress& local) override;
+  void doClose() noexcept override;
+  void doBeginRead() override;
+  void doStopRead() override;
+  int doWrite(OutboundBuffer& out) override;
+  bool isActiveNow() const noexcept override { return listening_; }
+
+  // --- IoClient ---
+  void ready(std::uint32_t events) noexcept override;
+  void lost(const Error& why) noexcept override;
+
+  void acceptBurst();
+  void pause(int error);
+  void resume();
+
+  SocketHandle socket_;
+  SocketAddress local_;
+  int backlog_ = 4096;
+  int pauseMillis_ = 0;  // of the pause under way; 0: it accepts
+  int nextPause_ = 0;
+  bool hasPaused_ = false;  // nothing was accepted since a pause
+  const bool isUnix_;
+  bool listening_ = false;
+  bool readable_ = false;
+};
+
+}  // namespace millrace

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/socket/server_channel.h"
+#include "transport/socket/stream_channel.h"
+
+#include <millrace/channel/channel.h>
+#include <millrace/loop/event_loop.h>
+#include <millrace/loop/io.h>
+#include <millrace/sys/socket.h>
+#include <millrace/transport/transports.h>
+
+#include <cerrno>
+#include <sys/socket.h>
+#include <utility>
+
+namespace millrace {
+
+namespace {
+
+SocketAddress exampleOf(ChannelKind kind) {
+  switch (kind) {
+    case ChannelKind::tcp4:
+    case ChannelKind::udp4:
+      return SocketAddress::any4(0);
+    case ChannelKind::tcp6:
+    case ChannelKind::udp6:
+      return SocketAddress::any6(0);
+    default:
+      return *SocketAddress::unixAbstract("");
+  }
+}
+
+bool isUnix(ChannelKind kind) noexcept {
+  return kind == ChannelKind::unixStream || kind == ChannelKind::unixDatagram;
+}
+
+class SocketTransport final : public Transport {
+ public:
+  Result<ChannelPtr> newServer(EventLoop& loop, ChannelKind kind) const override {
+    Result<Fd> fd = openSocket(exampleOf(kind), SocketType::stream);
+    if (!fd) return fd.error();
+    // A server that is started again finds its port still waiting for stray packets.
+    if (!isUnix(kind)) {
+      if (Result<void> set = setOption(fd->get(), SOL_SOCKET, SO_REUSEADDR, 1); !set) {
+        return set.error();
+      }
+    }
+    return ChannelPtr(new ServerChannel(loop, std::move(*fd), isUnix(kind)));
+  }
+
+  Result<ChannelPtr> newClient(EventLoop& loop, ChannelKind kind) const override {
+    Result<Fd> fd = openSocket(exampleOf(kind), SocketType::stream);
+    if (!fd) return fd.error();
+    return ChannelPtr(
+        new StreamChannel(loop, std::move(*fd), StreamChannel::Stage::fresh, SocketAddress()));
+  }
+
+  Result<ChannelPtr> adopt(EventLoop& loop, Fd fd, const SocketAddress& peer) const override {
+    return ChannelPtr(
+        new StreamChannel(loop, std::move(fd), StreamChannel::Stage::connected, peer));
+  }
+};
+
+}  // namespace
+
+Result<ChannelKind> kindFor(const SocketAddress& address, Datagrams datagrams) {
+  const bool packets = datagrams == Datagrams::yes;
+  switch (address.family()) {
+    case AddressFamily::inet4:
+      return packets ? ChannelKind::udp4 : ChannelKind::tcp4;
+    case AddressFamily::inet6:
+      return packets ? ChannelKind::udp6 : ChannelKind::tcp6;
+    case AddressFamily::unixPath:
+    case AddressFamily::unixAbstract:
+    case AddressFamily::unixUnnamed:
+      return packets ? ChannelKind::unixDatagram : ChannelKind::unixStream;
+    default:
+      return Error::fromErrno(EAFNOSUPPORT, "channel", "for the address " + address.toString());
+  }
+}
+
+const Transport* transportFor(const IoType& type) noexcept {
+  static const SocketTransport sockets;
+  if (&type == &io::epollType || &type == &io::pollType) return &sockets;
+  return nullptr;
+}
+
+}  // namespace millrace

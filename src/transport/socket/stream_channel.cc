@@ -1,0 +1,382 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/socket/stream_channel.h"
+
+#include "buffer/pool_core.h"
+#include "channel/channel_fast.h"
+#include "channel/loop_channels.h"
+#include "sys/transfer.h"
+
+#include <millrace/channel/file_region.h>
+#include <millrace/channel/message.h>
+#include <millrace/loop/event_loop.h>
+#include <millrace/loop/io_handler.h>
+#include <millrace/sys/events.h>
+#include <millrace/sys/socket.h>
+
+#include <cerrno>
+#include <chrono>
+#include <string>
+#include <utility>
+
+namespace millrace {
+
+namespace {
+
+/// Bytes of one gathering write; the kernel takes no more than 2 GiB.
+constexpr std::size_t kMaxWrite = std::size_t{1} << 30;
+/// Read and thrown away at a time.
+constexpr std::size_t kDiscard = 64 * 1024;
+/// After the kernel had no memory for a write.
+constexpr Duration kRetryWrite = std::chrono::milliseconds(10);
+
+constexpr std::uint32_t kInput = kReadable | kPeerClosed;
+
+}  // namespace
+
+StreamChannel::StreamChannel(EventLoop& loop, Fd fd, Stage stage, const SocketAddress& peer)
+    : Channel(loop), socket_(std::move(fd)), remote_(peer), connected_(stage == Stage::connected) {}
+
+StreamChannel::~StreamChannel() = default;
+
+const char* StreamChannel::kind() const noexcept {
+  return remote_.isUnix() ? "unix stream" : "tcp";
+}
+
+SocketAddress StreamChannel::localAddress() const {
+  if (socket_.fd() < 0) return {};
+  const Result<SocketAddress> name = sockName(socket_.fd());
+  return name ? *name : SocketAddress();
+}
+
+Result<void> StreamChannel::applyOption(const OptionKey& key, const OptionValue& value) {
+  if (key.isOfSocket()) return setSocketOption(socket_.fd(), key, value);
+  Result<void> applied = Channel::applyOption(key, value);
+  if (applied && &key == &options::receiveSizes) predictor_.begin(settings().receiveSizes);
+  return applied;
+}
+
+Result<OptionValue> StreamChannel::lookUpOption(const OptionKey& key) const {
+  if (!key.isOfSocket()) return Channel::lookUpOption(key);
+  return getSocketOption(socket_.fd(), key);
+}
+
+Error StreamChannel::ioError(int error, const char* operation) const {
+  return Error::fromErrno(error, operation, remote_.toString());
+}
+
+// --- life ---
+
+// A socket that is not connected would be reported as hung up: it enters with connect().
+Result<void> StreamChannel::doRegister() {
+  if (loop().io().readiness() == nullptr) {
+    return Error(Errc::notSupported, "register",
+                 describe() + " on " + loop().name() + " (engine " + loop().ioType().name + ")");
+  }
+  return connected_ ? enter() : Result<void>();
+}
+
+Result<void> StreamChannel::enter() {
+  parked_ = false;
+  predictor_.begin(settings().receiveSizes);
+  return socket_.add(*loop().io().readiness(), kInput, *this);
+}
+
+void StreamChannel::doDeregister() noexcept { socket_.remove(); }
+void StreamChannel::doClose() noexcept { socket_.close(); }
+
+Result<void> StreamChannel::doBind(const SocketAddress& local) {
+  return bindSocket(socket_.fd(), local);
+}
+
+Result<bool> StreamChannel::doConnect(const SocketAddress& remote, const SocketAddress& local) {
+  if (local) {
+    if (Result<void> bound = bindSocket(socket_.fd(), local); !bound) return bound.error();
+  }
+  Result<bool> connected = connectSocket(socket_.fd(), remote);
+  if (!connected) return connected;
+  remote_ = remote;
+  if (Result<void> entered = enter(); !entered) return entered.error();
+  connected_ = *connected;
+  if (*connected) return true;
+  if (Result<void> wanted = socket_.want(kWritable); !wanted) return wanted.error();
+  return false;
+}
+
+void StreamChannel::finishConnect() {
+  const int error = socketError(socket_.fd());
+  socket_.unwant(kWritable);
+  if (error != 0) {
+    connectDone(ioError(error, "connect"));
+    return;
+  }
+  connected_ = true;
+  connectDone(Error());
+}
+
+Result<void> StreamChannel::doShutdownOutput() {
+  const int result = shutdownSocket(socket_.fd(), ShutdownHow::write);
+  if (result < 0) return ioError(-result, "shutdown");
+  return {};
+}
+
+void StreamChannel::lost(const Error& why) noexcept {
+  const Scope scope(*this);
+  socket_.forget();
+  failWith(why);
+}
+
+inline void StreamChannel::noteWritten(std::ptrdiff_t wrote) noexcept {
+  local().count(LoopChannels::bytesWritten, static_cast<std::uint64_t>(wrote));
+}
+
+// False if the kernel did not take all of it, or nothing at once; doWrite() then finds out why.
+inline bool StreamChannel::writeWhole(const ByteBuf& bytes) noexcept {
+  const std::span<const std::byte> data = bytes.data();
+  if (data.empty()) return false;
+  const std::ptrdiff_t wrote = sendInline(socket_.fd(), data.data(), data.size());
+  if (__builtin_expect(wrote != static_cast<std::ptrdiff_t>(data.size()), 0)) {
+    unexpected_ = wrote;
+    return false;
+  }
+  noteWritten(wrote);
+  return true;
+}
+
+// Nobody wants to read: a failure cannot wait for that, a hang-up can.
+void StreamChannel::broken(std::uint32_t events) {
+  if ((events & kFailed) != 0) {
+    if (const int error = socketError(socket_.fd()); error != 0) {
+      failWith(ioError(error, "read"));
+      return;
+    }
+  }
+  if (socket_.isEdge()) return;
+  socket_.remove();
+  parked_ = true;
+}
+
+// --- reading ---
+
+void StreamChannel::doBeginRead() {
+  if (parked_) {
+    if (Result<void> entered = enter(); !entered) {
+      failWith(entered.error());
+      return;
+    }
+  }
+  if (Result<void> wanted = socket_.want(kInput); !wanted) {
+    failWith(wanted.error());
+    return;
+  }
+  if (readable_) socket_.again();
+}
+
+void StreamChannel::doStopRead() { socket_.unwant(kInput); }
+
+[[gnu::always_inline]] inline internal::Block* StreamChannel::receive(
+    std::size_t room, std::ptrdiff_t& got) noexcept {
+  internal::Block* block =
+      local().pool().core().allocateClass(internal::SizeClasses::ofPower(predictor_.exponent()));
+  got = recvInline(socket_.fd(), block->bytes, room);
+  return block;
+}
+
+// The usual: one read that brings less than there is room for, and so has emptied the socket.
+// REQUIRES: isUsual()
+[[gnu::always_inline]] inline void StreamChannel::readUsual() {
+  std::ptrdiff_t got = 0;
+  const std::size_t room = predictor_.guess();
+  internal::Block* block = receive(room, got);
+  const auto count = static_cast<std::size_t>(got);
+  // Nothing, a failure (a large number), or as much as there is room for.
+  if (__builtin_expect(count - 1 >= room - 1 || ending_, 0)) {
+    readable_ = true;
+    return readBurstFrom(block, got);
+  }
+  readable_ = false;
+  local().count(LoopChannels::bytesRead, count);
+  predictor_.burstEnded(count, room);
+  allowSolo();
+  passRead(Message(ByteBuf::ofBlock(block, count)));
+  endBurst(true);
+}
+
+void StreamChannel::readBurst() {
+  if (!beginBurst()) return;
+  std::ptrdiff_t got = 0;
+  internal::Block* block = receive(predictor_.guess(), got);
+  readBurstFrom(block, got);
+}
+
+[[gnu::noinline]] void StreamChannel::readBurstFrom(internal::Block* block, std::ptrdiff_t got) {
+  std::size_t reads = 0;
+  std::size_t total = 0;
+  for (;;) {
+    if (got <= 0) {
+      block->drop();
+      readable_ = false;
+      break;
+    }
+    const auto count = static_cast<std::size_t>(got);
+    ++reads;
+    total += count;
+    if (count == predictor_.guess()) {
+      predictor_.filled();
+    } else if (!ending_) {
+      readable_ = false;
+    }
+    passRead(Message(ByteBuf::ofBlock(block, count)));
+    if (!readable_ || !mayContinueBurst() || !mayReadMore(reads, total)) break;
+    block = receive(predictor_.guess(), got);
+  }
+  predictor_.burstEnded(total, predictor_.guess());
+  local().count(LoopChannels::bytesRead, total);
+  endBurst(reads != 0);
+  if (got <= 0) inputFailed(got);
+  if (readable_ && mayReadOn()) socket_.again();
+}
+
+bool StreamChannel::mayReadMore(std::size_t reads, std::size_t total) const noexcept {
+  return reads < static_cast<std::size_t>(settings().maxMessagesPerRead) &&
+         total < settings().maxBytesPerRead;
+}
+
+void StreamChannel::inputFailed(std::ptrdiff_t got) {
+  if (got == 0) {
+    inputEnded();
+  } else if (got != -EAGAIN) {
+    failWith(ioError(static_cast<int>(-got), "read"));
+  }
+}
+
+// --- events: connect, then write, then read ---
+
+void StreamChannel::ready(std::uint32_t events) noexcept {
+  const EventScope<StreamChannel> scope(*this);
+  // The usual: something to read, and somebody who wants it.
+  if (__builtin_expect(events == kReadable && isUsual(), 1)) return readUsual();
+  readEvents(events);
+}
+
+// Anything else.
+[[gnu::noinline]] void StreamChannel::readEvents(std::uint32_t events) {
+  if (events == 0) socket_.againCame();
+  if (isConnecting()) {
+    if ((events & (kWritable | kFailed | kHangup)) == 0) return;
+    finishConnect();
+    events &= ~kHangup;
+  }
+  if ((events & kWritable) != 0) {
+    flushAgain();
+    if (!hasFlushed()) socket_.unwant(kWritable);
+  }
+  if ((events & (kInput | kFailed | kHangup)) != 0) {
+    readable_ = true;
+    if ((events & (kPeerClosed | kFailed | kHangup)) != 0) ending_ = true;
+  }
+  if (!isOpen() || !readable_) return;
+  if (isLingering()) {
+    discardInput();
+  } else if (mayReadOn()) {
+    readBurst();
+  } else if ((events & (kFailed | kHangup)) != 0) {
+    broken(events);
+  }
+}
+
+// --- lingering ---
+
+void StreamChannel::doLinger() {
+  if (Result<void> wanted = socket_.want(kInput); !wanted) {
+    lingerDone();
+    return;
+  }
+  readable_ = true;
+  socket_.again();
+}
+
+void StreamChannel::discardInput() {
+  ByteBuf waste = pool().allocate(kDiscard);
+  for (int i = 0; i < settings().maxMessagesPerRead; ++i) {
+    const std::ptrdiff_t got = recvSocket(socket_.fd(), waste.writable().data(), kDiscard);
+    if (got == -EAGAIN) {
+      readable_ = false;
+      return;
+    }
+    if (got <= 0) {
+      lingerDone();
+      return;
+    }
+  }
+  socket_.again();
+}
+
+// --- writing ---
+
+bool StreamChannel::acceptsMessage(const Message& msg) const { return msg.is<FileRegion>(); }
+
+int StreamChannel::doWrite(OutboundBuffer& out) {
+  // What writeWhole() got comes first.
+  if (const std::ptrdiff_t wrote = std::exchange(unexpected_, 0); wrote > 0) {
+    noteWritten(wrote);
+    out.removeBytes(static_cast<std::size_t>(wrote));
+  } else if (wrote < 0) {
+    return writeFailed(static_cast<int>(-wrote));
+  }
+  return writeAll(out);
+}
+
+int StreamChannel::writeAll(OutboundBuffer& out) {
+  for (int turns = settings().writeSpinCount; out.hasFlushed() && turns > 0; --turns) {
+    const std::ptrdiff_t wrote = writeOnce(out);
+    if (wrote < 0) return writeFailed(static_cast<int>(-wrote));
+    if (!isOpen()) return 0;  // a listener closed it
+  }
+  return 0;
+}
+
+std::ptrdiff_t StreamChannel::writeOnce(OutboundBuffer& out) {
+  ByteBuf* first = out.flushed().as<ByteBuf>();
+  if (first == nullptr) return writeFile(out);
+  std::ptrdiff_t wrote = 0;
+  if (out.flushedCount() == 1) {
+    const std::span<const std::byte> data = first->data();
+    if (!data.empty()) wrote = sendSocket(socket_.fd(), data.data(), data.size());
+  } else {
+    iovec* parts = local().parts();
+    std::size_t bytes = 0;
+    const std::size_t count = out.gather(parts, LoopChannels::kMaxParts, kMaxWrite, bytes);
+    if (count != 0) wrote = sendParts(socket_.fd(), parts, static_cast<int>(count));
+  }
+  if (wrote < 0) return wrote;
+  noteWritten(wrote);
+  out.removeBytes(static_cast<std::size_t>(wrote));
+  return wrote;
+}
+
+int StreamChannel::writeFailed(int error) {
+  if (error == EAGAIN) {
+    waitUntilWritable();
+    return 0;
+  }
+  if (error != ENOBUFS && error != ENOMEM) return error;
+  writeLater();
+  return 0;
+}
+
+void StreamChannel::waitUntilWritable() {
+  kernelIsFull();
+  if (Result<void> wanted = socket_.want(kWritable); !wanted) failWith(wanted.error());
+}
+
+// No event tells when the kernel has memory again.
+void StreamChannel::writeLater() {
+  kernelIsFull();
+  loop().schedule(kRetryWrite, [self = ChannelPtr(this)] {
+    auto& channel = static_cast<StreamChannel&>(*self);
+    const Scope scope(channel);
+    channel.flushAgain();
+  });
+}
+
+}  // namespace millrace

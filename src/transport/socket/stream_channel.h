@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// StreamChannel: a connection over TCP or a Unix stream socket, on a readiness engine.
+//
+// With edges (epoll) the descriptor is registered once, and the channel remembers what it was told:
+// readable until a short read, writable until the kernel is full. With levels (poll) it says what it
+// waits for. Loop thread only.
+#pragma once
+
+#include "transport/socket/socket_base.h"
+
+#include <millrace/buffer/block.h>
+#include <millrace/channel/channel.h>
+#include <millrace/channel/receive_predictor.h>
+#include <millrace/loop/readiness_io.h>
+#include <millrace/sys/socket_address.h>
+
+namespace millrace {
+
+class FileRegion;
+
+class StreamChannel final : public Channel, private IoClient {
+ public:
+  enum class Stage : std::uint8_t { fresh, connected };
+
+  /// `peer`: whom it is connected with, if it is.
+  StreamChannel(EventLoop& loop, Fd fd, Stage stage, const SocketAddress& peer);
+  ~StreamChannel() override;
+
+  const char* kind() const noexcept override;
+  SocketAddress localAddress() const override;
+  SocketAddress remoteAddress() const override { return remote_; }
+  Result<void> applyOption(const OptionKey& key, const OptionValue& value) override;
+  Result<OptionValue> lookUpOption(const OptionKey& key) const override;
+
+ private:
+  friend class EventScope<StreamChannel>;
+
+  // --- Channel ---
+  Result<void> doRegister() override;
+  void doDeregister() noexcept override;
+  Result<void> doBind(const SocketAddress& local) override;
+  Result<bool> doConnect(const SocketAddress& remote, const SocketAddress& local) override;
+  void doClose() noexcept override;
+  Result<void> doShutdownOutput() override;
+  void doBeginRead() override;
+  void doStopRead() override;
+  int doWrite(OutboundBuffer& out) override;
+  bool acceptsMessage(const Message& msg) const override;
+  bool isActiveNow() const noexcept override { return connected_; }
+  bool canLinger() const noexcept override { return true; }
+  void doLinger() override;
+
+  // --- IoClient ---
+  void ready(std::uint32_t events) noexcept override;
+  void lost(const Error& why) noexcept override;
+
+  Result<void> enter();
+  void finishConnect();
+  internal::Block* receive(std::size_t room, std::ptrdiff_t& got) noexcept;
+  void readUsual();
+  void readEvents(std::uint32_t events);
+  void readBurst();
+  void readBurstFrom(internal::Block* block, std::ptrdiff_t got);
+  bool mayReadMore(std::size_t reads, std::size_t total) const noexcept;
+  void inputFailed(std::ptrdiff_t got);
+  void discardInput();
+  void broken(std::uint32_t events);
+  std::ptrdiff_t writeOnce(OutboundBuffer& out);
+  bool writeWhole(const ByteBuf& bytes) noexcept;
+  int writeAll(OutboundBuffer& out);
+  int writeFailed(int error);
+  void noteWritten(std::ptrdiff_t wrote) noexcept;
+  std::ptrdiff_t writeFile(OutboundBuffer& out);
+  std::ptrdiff_t copyFile(const FileRegion& region, std::size_t size);
+  void waitUntilWritable();
+  void writeLater();
+  Error ioError(int error, const char* operation) const;
+
+  SocketHandle socket_;
+  SocketAddress remote_;
+  ReceivePredictor predictor_;
+  std::ptrdiff_t unexpected_ = 0;  // what writeWhole() got instead
+  bool connected_;
+  bool readable_ = false;  // something may be there to read
+  bool ending_ = false;    // the end, or a failure, is behind what can be read
+  bool parked_ = false;    // out of the engine, which would report a hang-up again and again
+};
+
+}  // namespace millrace
