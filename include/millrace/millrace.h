@@ -34,6 +34,8 @@
 #include <millrace/concurrent/rejection.h>
 #include <millrace/concurrent/scheduled_future.h>
 #include <millrace/concurrent/thread_pool.h>
+#include <millrace/handler/logging_handler.h>
+#include <millrace/handler/offload_handler.h>
 #include <millrace/loop/event_loop.h>
 #include <millrace/loop/event_loop_group.h>
 #include <millrace/loop/io.h>

@@ -19,8 +19,10 @@ namespace {
 /// One connect() or bind(): the addresses are tried one after the other. Loop thread once it runs.
 class Attempt final : public std::enable_shared_from_this<Attempt> {
  public:
-  Attempt(Ref<EventLoop> loop, const Transport* transport, ChannelSetup setup, Datagrams datagrams)
-      : loop_(std::move(loop)),
+  Attempt(std::shared_ptr<LoopSource> source, Ref<EventLoop> loop, const Transport* transport,
+          ChannelSetup setup, Datagrams datagrams)
+      : source_(std::move(source)),
+        loop_(std::move(loop)),
         transport_(transport),
         setup_(std::move(setup)),
         datagrams_(datagrams),
@@ -32,14 +34,21 @@ class Attempt final : public std::enable_shared_from_this<Attempt> {
   void start(std::vector<SocketAddress> remotes, const SocketAddress& local) {
     remotes_ = std::move(remotes);
     local_ = local;
+    start();
+  }
+  void start() {
     if (loop_->inEventLoop()) return next();
     const bool taken = !loop_->isShuttingDown() &&
                        loop_->executeOwn([self = shared_from_this()] { self->next(); });
     if (!taken) {
+      giveBack();
       promise_.tryFailure(Error(Errc::rejected, "connect", loop_->name() + " (it is shut down)"));
     }
   }
-  void fail(const Error& why) { promise_.tryFailure(why); }
+  void fail(const Error& why) {
+    giveBack();
+    promise_.tryFailure(why);
+  }
 
  private:
   const SocketAddress& target() const { return remotes_.empty() ? local_ : remotes_[at_]; }
@@ -62,23 +71,34 @@ class Attempt final : public std::enable_shared_from_this<Attempt> {
     });
   }
 
+  void giveBack() {
+    if (source_ != nullptr) source_->giveBack(*loop_);
+  }
+
   Result<ChannelPtr> make() {
-    const Transport* transport = transport_ != nullptr ? transport_ : transportFor(loop_->ioType());
-    if (transport == nullptr) {
+    const Result<ChannelKind> kind = kindFor(target(), datagrams_);
+    const Transport* transport = transport_;
+    if (kind && transport == nullptr) transport = transportFor(loop_->ioType(), *kind);
+    if (kind && transport == nullptr) {
+      giveBack();
       return Error(Errc::notSupported, "connect",
                    loop_->name() + " (engine " + loop_->ioType().name +
                        " has no sockets; use io::epoll(), or give a transport)");
     }
-    const Result<ChannelKind> kind = kindFor(target(), datagrams_);
-    if (!kind) return kind.error();
-    Result<ChannelPtr> made = transport->newClient(*loop_, *kind);
-    if (!made) return made;
+    Result<ChannelPtr> made =
+        kind ? transport->newClient(*loop_, *kind) : Result<ChannelPtr>(kind.error());
+    if (!made) {
+      giveBack();
+      return made;
+    }
     if (Result<void> applied = setup_.apply(**made); !applied) {
       (*made)->close();
+      giveBack();
       return applied.error();
     }
-    (*made)->registerNow(setup_.filler());
+    const bool registered = (*made)->registerNow(setup_.filler());
     if ((*made)->isOpen()) return made;
+    if (!registered) giveBack();
     const Error cause = (*made)->closeCause();
     return cause ? cause : Error(Errc::closed, "connect", (*made)->describe());
   }
@@ -88,10 +108,20 @@ class Attempt final : public std::enable_shared_from_this<Attempt> {
       promise_.tryFailure(why);
       return;
     }
-    next();
+    // The loop may have been there for the channel that failed only.
+    if (source_ != nullptr) {
+      Result<Ref<EventLoop>> loop = source_->acquire();
+      if (!loop) {
+        promise_.tryFailure(loop.error());
+        return;
+      }
+      loop_ = std::move(*loop);
+    }
+    start();
   }
 
-  const Ref<EventLoop> loop_;
+  const std::shared_ptr<LoopSource> source_;  // shared with the group
+  Ref<EventLoop> loop_;
   const Transport* const transport_;
   const ChannelSetup setup_;
   const Datagrams datagrams_;
@@ -106,6 +136,17 @@ class Attempt final : public std::enable_shared_from_this<Attempt> {
 Bootstrap& Bootstrap::group(EventLoopGroup& group) {
   group_ = &group;
   return *this;
+}
+
+Bootstrap& Bootstrap::loop(EventLoop& loop) {
+  loop_ = &loop;
+  return *this;
+}
+
+Result<Ref<EventLoop>> Bootstrap::acquire(std::shared_ptr<LoopSource>& source) const {
+  if (loop_ != nullptr) return Ref<EventLoop>(loop_);
+  source = group_->source();
+  return source->acquire();
 }
 
 Bootstrap& Bootstrap::transport(const Transport& transport) {
@@ -131,7 +172,7 @@ Bootstrap& Bootstrap::datagram() {
 
 void Bootstrap::check(const char* call) const {
   const std::string name = std::string("Bootstrap::") + call + "(): call ";
-  if (group_ == nullptr) throw std::logic_error(name + "group() first");
+  if (group_ == nullptr && loop_ == nullptr) throw std::logic_error(name + "group() first");
   if (!setup_.hasHandler()) throw std::logic_error(name + "handler() first");
 }
 
@@ -142,18 +183,22 @@ Future<ChannelPtr> Bootstrap::connect(const SocketAddress& remote) const {
 Future<ChannelPtr> Bootstrap::connect(std::vector<SocketAddress> remotes) const {
   check("connect");
   if (remotes.empty()) throw std::invalid_argument("Bootstrap::connect(): no address");
-  Result<Ref<EventLoop>> loop = group_->source()->acquire();
+  std::shared_ptr<LoopSource> source;
+  Result<Ref<EventLoop>> loop = acquire(source);
   if (!loop) return Future<ChannelPtr>::of(loop.error());
-  auto attempt = std::make_shared<Attempt>(std::move(*loop), transport_, setup_, datagrams_);
+  auto attempt = std::make_shared<Attempt>(std::move(source), std::move(*loop), transport_, setup_,
+                                           datagrams_);
   attempt->start(std::move(remotes), local_);
   return attempt->future();
 }
 
 Future<ChannelPtr> Bootstrap::connect(std::string_view host, std::uint16_t port) const {
   check("connect");
-  Result<Ref<EventLoop>> loop = group_->source()->acquire();
+  std::shared_ptr<LoopSource> source;
+  Result<Ref<EventLoop>> loop = acquire(source);
   if (!loop) return Future<ChannelPtr>::of(loop.error());
-  auto attempt = std::make_shared<Attempt>(std::move(*loop), transport_, setup_, datagrams_);
+  auto attempt = std::make_shared<Attempt>(std::move(source), std::move(*loop), transport_, setup_,
+                                           datagrams_);
   Future<ChannelPtr> future = attempt->future();
   const Resolver resolve = resolver_ ? resolver_ : systemResolver();
   resolve(std::string(host), port)
@@ -169,9 +214,11 @@ Future<ChannelPtr> Bootstrap::connect(std::string_view host, std::uint16_t port)
 
 Future<ChannelPtr> Bootstrap::bind(const SocketAddress& local) const {
   check("bind");
-  Result<Ref<EventLoop>> loop = group_->source()->acquire();
+  std::shared_ptr<LoopSource> source;
+  Result<Ref<EventLoop>> loop = acquire(source);
   if (!loop) return Future<ChannelPtr>::of(loop.error());
-  auto attempt = std::make_shared<Attempt>(std::move(*loop), transport_, setup_, datagrams_);
+  auto attempt = std::make_shared<Attempt>(std::move(source), std::move(*loop), transport_, setup_,
+                                           datagrams_);
   attempt->start({}, local);
   return attempt->future();
 }

@@ -133,10 +133,11 @@ Future<Server> ServerCore::bind(const ServerBootstrap& from, std::vector<SocketA
 
 Result<ChannelPtr> ServerCore::listen(EventLoop& loop, const SocketAddress& address,
                                       Promise<void> bound) {
-  const Transport* transport = listening_ != nullptr ? listening_ : transportFor(loop.ioType());
-  if (transport == nullptr) return noTransport(loop);
   const Result<ChannelKind> kind = kindFor(address, Datagrams::no);
   if (!kind) return kind.error();
+  const Transport* transport =
+      listening_ != nullptr ? listening_ : transportFor(loop.ioType(), *kind);
+  if (transport == nullptr) return noTransport(loop);
   Result<ChannelPtr> made = transport->newServer(loop, *kind);
   if (!made) return made;
   Channel& channel = **made;
@@ -196,20 +197,23 @@ void ServerCore::adopt(Channel& listener, AcceptedSocket&& socket) {
 }
 
 void ServerCore::adoptHere(EventLoop& loop, const ChannelPtr& listener, AcceptedSocket&& socket) {
-  const Transport* transport = connections_ != nullptr ? connections_ : transportFor(loop.ioType());
+  const ChannelKind kind =
+      socket.inProcess != nullptr ? ChannelKind::local : ChannelKind::tcp4;  // any with a socket
+  const Transport* transport =
+      connections_ != nullptr ? connections_ : transportFor(loop.ioType(), kind);
   const SocketAddress peer = socket.peer;
-  Result<ChannelPtr> made = transport == nullptr
-                                ? Result<ChannelPtr>(noTransport(loop))
-                                : transport->adopt(loop, std::move(socket.fd), peer);
+  Result<ChannelPtr> made = transport == nullptr ? Result<ChannelPtr>(noTransport(loop))
+                                                 : transport->adopt(loop, std::move(socket));
   if (!made) {
     log(LogLevel::warn, "bootstrap", listener->describe(), ": a connection of ", peer.toString(),
         " is closed: ", made.error().message());
+    workers_->giveBack(loop);
     return;
   }
   Channel& channel = **made;
   channel.setParent(listener);
   child_.applyOrLog(channel);
-  channel.registerNow(child_.filler());
+  if (!channel.registerNow(child_.filler())) workers_->giveBack(loop);
   // The server drains: this one came too late to be asked.
   if (!listener->isOpen()) channel.closeGracefully();
 }

@@ -44,28 +44,28 @@ Future<void> registerChannel(EventLoop& loop, const ChannelPtr& channel) {
 }
 
 // The order of events is part of the contract: see docs/design/channel-life.md.
-void Channel::registerInLoop(Promise<void>&& done, const std::function<void(Channel&)>* fill) {
+bool Channel::registerInLoop(Promise<void>&& done, const std::function<void(Channel&)>* fill) {
   const Scope scope(*this);
   if (!isOpen()) {
     done.tryFailure(closedError("register"));
-    return;
+    return false;
   }
   if (isRegistered()) {
     done.tryFailure(Error(Errc::rejected, "register", describe() + " is registered already"));
-    return;
+    return false;
   }
   if (done.valid() && !done.setUncancellable()) {
     closeNow(Error(Errc::cancelled, "register", describe()));
-    return;
+    return false;
   }
   if (loop_->isShutdown()) {
     stopRegistering(Error(Errc::rejected, "register", loop_->name() + " (it is shut down)"), done);
-    return;
+    return false;
   }
   local_ = &LoopChannels::of(*loop_);
   if (Result<void> registered = doRegister(); !registered) {
     stopRegistering(registered.error(), done);
-    return;
+    return false;
   }
   ref();  // the registration's
   set(kRegistered);
@@ -76,12 +76,13 @@ void Channel::registerInLoop(Promise<void>&& done, const std::function<void(Chan
   pipeline_.fireChannelRegistered();
   if (isOpen() && isActiveNow()) becomeActive();
   if (isOpen() && loop_->isShuttingDown()) lingerInLoop();
+  return true;
 }
 
-void Channel::registerNow(const std::function<void(Channel&)>& fill, Promise<void> done) {
+bool Channel::registerNow(const std::function<void(Channel&)>& fill, Promise<void> done) {
   loop_->assertInEventLoop();
   set(kTouched);
-  registerInLoop(std::move(done), fill ? &fill : nullptr);
+  return registerInLoop(std::move(done), fill ? &fill : nullptr);
 }
 
 void Channel::fillPipeline(const std::function<void(Channel&)>& fill) {

@@ -56,6 +56,7 @@ void LoopChannels::remove(Channel& channel) noexcept {
   channels_.pop_back();
   setRegistrations(channels_.size());
   count(closed);
+  if (channels_.empty()) loop_.becameIdle();
 }
 
 void LoopChannels::closeAll(CloseMode mode) {

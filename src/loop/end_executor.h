@@ -9,6 +9,7 @@
 #include <millrace/concurrent/global_executor.h>
 
 #include <algorithm>
+#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -16,22 +17,27 @@ namespace millrace {
 
 class EndExecutor final : public Executor, public RefCounted<EndExecutor> {
  public:
-  /// Only while nobody else has a future of it. `loop` is compared, never used.
-  void refuseWaitingOn(const Executor& loop) { loops_.push_back(&loop); }
+  /// Any thread. `loop` is compared, never used.
+  void refuseWaitingOn(const Executor& loop) {
+    std::lock_guard lock(mutex_);
+    loops_.push_back(&loop);
+  }
 
   void execute(Task task) override { globalExecutor().execute(std::move(task)); }
   bool tryExecute(Task task) override { return globalExecutor().tryExecute(std::move(task)); }
   bool inEventLoop() const noexcept override { return globalExecutor().inEventLoop(); }
   bool waitsForItself() const noexcept override {
     const Executor* current = internal::tlsCurrentExecutor;
-    return inEventLoop() ||
-           (current != nullptr && std::find(loops_.begin(), loops_.end(), current) != loops_.end());
+    if (inEventLoop() || current == nullptr) return inEventLoop();
+    std::lock_guard lock(mutex_);
+    return std::find(loops_.begin(), loops_.end(), current) != loops_.end();
   }
   void retain() const noexcept override { ref(); }
   void release() const noexcept override { unref(); }
 
  private:
-  std::vector<const Executor*> loops_;
+  mutable std::mutex mutex_;
+  std::vector<const Executor*> loops_;  // guarded by mutex_
 };
 
 }  // namespace millrace

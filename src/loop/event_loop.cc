@@ -139,6 +139,12 @@ IoHandler& EventLoop::io() const noexcept { return *parts_->io; }
 std::uint64_t EventLoop::attachmentFigure(std::size_t index) const noexcept {
   return parts_->aboveFigures[index].get();
 }
+void EventLoop::becameIdle() {
+  if (!parts_->onIdle) return;
+  executeOwn([this] {
+    if (parts_->registrations() == 0) parts_->onIdle(*this);
+  });
+}
 LoopAttachment* EventLoop::attachment() const noexcept { return parts_->upper.get(); }
 
 LoopMetrics EventLoop::metrics() const {

@@ -209,6 +209,7 @@ struct EventLoop::Parts final : IoLoop, ClockListener {
   std::mutex threadMutex;
   Thread thread;                                                    // guarded by threadMutex
   std::function<void(const Result<ShutdownReport>&)> onTerminated;  // the group's; called once
+  std::function<void(EventLoop&)> onIdle;  // the group's: the last channel has gone
   Promise<ShutdownReport> terminated;
   Future<ShutdownReport> terminatedFuture;
   TaskNode stopNode;

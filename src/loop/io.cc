@@ -18,6 +18,7 @@ namespace io {
 
 const IoType epollType{"epoll"};
 const IoType pollType{"poll"};
+const IoType blockingType{"blocking"};
 const IoType parkingType{"parking"};
 
 IoFactory epoll(EventArray events) {
@@ -36,6 +37,13 @@ IoFactory poll() {
           [] { return ReadinessHandler::make(pollType, [] { return openPollSelector(); }); }};
 }
 
+// Waits as poll does; it is the channels that block.
+IoFactory blocking() {
+  return {&blockingType,
+          [] { return ReadinessHandler::make(blockingType, [] { return openPollSelector(); }); },
+          true};
+}
+
 IoFactory parking() {
   return {&parkingType, [] { return Result<std::unique_ptr<IoHandler>>(makeParkingHandler()); }};
 }
@@ -44,9 +52,10 @@ IoFactory byName(std::string_view name) {
   if (name == "automatic") return automatic();
   if (name == "epoll") return epoll();
   if (name == "poll") return poll();
+  if (name == "blocking") return blocking();
   if (name == "parking") return parking();
   throw std::invalid_argument("no engine is called \"" + std::string(name) +
-                              "\"; use automatic, epoll, poll or parking");
+                              "\"; use automatic, epoll, poll, blocking or parking");
 }
 
 IoFactory automatic() {

@@ -96,7 +96,7 @@ SocketAddress SocketAddress::unixName(AddressFamily family, std::string_view nam
   auto* raw = new sockaddr_un{};
   raw->sun_family = AF_UNIX;
   // One zero byte is part of the name: the one that ends a path or that begins an abstract name.
-  const std::size_t lead = family == AddressFamily::unixAbstract ? 1 : 0;
+  const std::size_t lead = family == AddressFamily::unixPath ? 0 : 1;
   std::copy_n(name.data(), name.size(), raw->sun_path + lead);
   std::memcpy(made.form_.bytes.data(), &raw, sizeof(void*));
   made.form_.size = static_cast<std::uint8_t>(kPathOffset + name.size() + 1);
@@ -127,6 +127,10 @@ Result<SocketAddress> SocketAddress::unixAbstract(std::string_view name) {
   return unixName(AddressFamily::unixAbstract, name);
 }
 
+SocketAddress SocketAddress::local(std::string_view name) noexcept {
+  return unixName(AddressFamily::local, name.substr(0, kMaxName));
+}
+
 Result<SocketAddress> SocketAddress::ofHost(std::string_view host, std::uint16_t port) {
   constexpr const char* kOperation = "SocketAddress::ofHost";
   constexpr const char* kWhy = "expected numbers, such as 127.0.0.1 or ::1; names need a resolver";
@@ -150,6 +154,7 @@ Result<SocketAddress> SocketAddress::ofHost(std::string_view host, std::uint16_t
 Result<SocketAddress> SocketAddress::parse(std::string_view text) {
   if (text.starts_with("unix:@")) return unixAbstract(text.substr(6));
   if (text.starts_with("unix:")) return unixPath(text.substr(5));
+  if (text.starts_with("local:")) return local(text.substr(6));
   const auto colon = text.rfind(':');
   if (colon == std::string_view::npos) {
     return bad(kParse, text, "expected host:port, [host]:port, unix:/path or unix:@name");
@@ -209,7 +214,7 @@ bool SocketAddress::isLoopback() const noexcept {
     const auto raw6 = load<sockaddr_in6>(form_.bytes);
     return std::memcmp(&raw6.sin6_addr, &in6addr_loopback, sizeof in6addr_loopback) == 0;
   }
-  return isUnix();
+  return isUnix() || form_.family == AddressFamily::local;
 }
 
 bool SocketAddress::isAny() const noexcept {
@@ -255,7 +260,7 @@ std::string SocketAddress::host() const {
 
 std::string_view SocketAddress::name() const noexcept {
   if (!hasName()) return {};
-  const std::size_t lead = form_.family == AddressFamily::unixAbstract ? 1 : 0;
+  const std::size_t lead = form_.family == AddressFamily::unixPath ? 0 : 1;
   return {unixForm()->sun_path + lead, form_.size - kPathOffset - 1};
 }
 
@@ -269,6 +274,8 @@ std::string SocketAddress::toString() const {
       return "[" + host() + "]:" + std::to_string(port());
     case AddressFamily::unixAbstract:
       return "unix:@" + std::string(name());
+    case AddressFamily::local:
+      return "local:" + std::string(name());
     case AddressFamily::unixPath:
     case AddressFamily::unixUnnamed:
       break;
@@ -279,6 +286,7 @@ std::string SocketAddress::toString() const {
 int SocketAddress::domain() const noexcept {
   switch (form_.family) {
     case AddressFamily::none:
+    case AddressFamily::local:
       return AF_UNSPEC;
     case AddressFamily::inet4:
       return AF_INET;

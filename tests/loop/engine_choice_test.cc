@@ -67,7 +67,7 @@ TEST(EngineChoice, OfAnUnknownNameIsAnErrorThatNamesTheKnownOnes) {
     return "nothing was thrown";
   };
   const std::string expected =
-      "no engine is called \"kqueue\"; use automatic, epoll, poll or parking";
+      "no engine is called \"kqueue\"; use automatic, epoll, poll, blocking or parking";
   EXPECT_EQ(textOf([] { static_cast<void>(io::byName("kqueue")); }), expected);
   const Environment environment("kqueue");
   EXPECT_EQ(textOf([] { EventLoopGroup group(1); }), expected);

@@ -25,7 +25,9 @@
 namespace millrace {
 
 class Channel;
+class EventLoop;
 class EventLoopGroup;
+class LoopSource;
 class Transport;
 enum class Datagrams : std::uint8_t;
 using ChannelPtr = Ref<Channel>;
@@ -34,6 +36,8 @@ using ChannelPtr = Ref<Channel>;
 class MILLRACE_API Bootstrap {
  public:
   Bootstrap& group(EventLoopGroup& group);
+  /// Instead of a group: this very loop, such as the one of another channel.
+  Bootstrap& loop(EventLoop& loop);
   /// Another maker of channels than the engine's own.
   Bootstrap& transport(const Transport& transport);
   /// Set before the handlers come.
@@ -73,7 +77,10 @@ class MILLRACE_API Bootstrap {
  private:
   void check(const char* call) const;
 
+  Result<Ref<EventLoop>> acquire(std::shared_ptr<LoopSource>& source) const;
+
   EventLoopGroup* group_ = nullptr;
+  EventLoop* loop_ = nullptr;
   const Transport* transport_ = nullptr;
   ChannelSetup setup_;
   Resolver resolver_;

@@ -133,8 +133,8 @@ class MILLRACE_API Channel : public RefCounted<Channel> {
   virtual Result<OptionValue> lookUpOption(const OptionKey& key) const;
   void setParent(ChannelPtr parent) noexcept { parent_ = std::move(parent); }
   /// As registerChannel(); `fill`, if any, adds handlers once the channel is registered, and closes
-  /// it by throwing. Loop thread.
-  void registerNow(const std::function<void(Channel&)>& fill, Promise<void> done = {});
+  /// it by throwing. Loop thread. False if it could not be registered, and is closed.
+  bool registerNow(const std::function<void(Channel&)>& fill, Promise<void> done = {});
 
  protected:
   /// Belongs to `loop` from now on; not registered yet.
@@ -312,7 +312,7 @@ class MILLRACE_API Channel : public RefCounted<Channel> {
   void shutdownOutputInLoop(Promise<void>&& done);
   void lingerInLoop();
 
-  void registerInLoop(Promise<void>&& done, const std::function<void(Channel&)>* fill);
+  bool registerInLoop(Promise<void>&& done, const std::function<void(Channel&)>* fill);
   void fillPipeline(const std::function<void(Channel&)>& fill);
   void stopRegistering(const Error& why, Promise<void>& done);
   void writePending();

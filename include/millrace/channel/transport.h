@@ -9,11 +9,13 @@
 #include <millrace/sys/socket_address.h>
 
 #include <cstdint>
+#include <memory>
 
 namespace millrace {
 
 class Channel;
 class EventLoop;
+class LocalLink;
 struct IoType;
 
 using ChannelPtr = Ref<Channel>;
@@ -31,6 +33,7 @@ MILLRACE_API Result<ChannelKind> kindFor(const SocketAddress& address, Datagrams
 struct AcceptedSocket {
   Fd fd;
   SocketAddress peer;
+  std::shared_ptr<LocalLink> inProcess{};  ///< instead of a descriptor; shared with the peer
 };
 
 /// Stateless; lives for ever. Every call: any thread. The channels are not registered yet.
@@ -39,7 +42,7 @@ class Transport {
   virtual Result<ChannelPtr> newServer(EventLoop& loop, ChannelKind kind) const = 0;
   virtual Result<ChannelPtr> newClient(EventLoop& loop, ChannelKind kind) const = 0;
   /// A connected socket, accepted or foreign. Closes it on failure.
-  virtual Result<ChannelPtr> adopt(EventLoop& loop, Fd fd, const SocketAddress& peer) const = 0;
+  virtual Result<ChannelPtr> adopt(EventLoop& loop, AcceptedSocket&& socket) const = 0;
 
  protected:
   ~Transport() = default;

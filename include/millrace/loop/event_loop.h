@@ -154,6 +154,9 @@ class MILLRACE_API EventLoop final : public EventExecutor, public RefCounted<Eve
   /// What the channel layer keeps here; null until attach(), and after the shutdown.
   LoopAttachment* attachment() const noexcept;
   void attach(std::unique_ptr<LoopAttachment> attachment);
+  /// The last channel has gone: a loop that is there for one channel only becomes free when the
+  /// tasks that wait have run.
+  void becameIdle();
   /// Counters of the attachment, one after the other. Any thread.
   std::uint64_t attachmentFigure(std::size_t index) const noexcept;
 

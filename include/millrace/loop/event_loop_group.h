@@ -35,17 +35,18 @@ class MILLRACE_API EventLoopGroup final : public EventExecutor {
   /// loops that are stuck in the log and lets them go.
   ~EventLoopGroup() override;
 
-  /// The next loop, by the chooser: round robin unless the options say otherwise.
+  /// The next loop, by the chooser: round robin unless the options say otherwise. Throws
+  /// std::logic_error for a group on demand (io::blocking()), as do execute() and schedule().
   EventLoop& next() override;
-  /// The loop for a new channel: next() for groups of a fixed size. Throws RejectedExecution if there
-  /// is none.
+  /// The loop for a new channel: next() for groups of a fixed size; an idle one, or a new one, for
+  /// groups on demand. Throws RejectedExecution if there is none.
   Ref<EventLoop> acquireLoop();
   /// For the library: the same for those who may outlive this handle.
   std::shared_ptr<LoopSource> source() const;
 
   void execute(Task task) override { next().execute(std::move(task)); }
   bool tryExecute(Task task) override { return next().tryExecute(std::move(task)); }
-  Executor& forPromise() noexcept override { return next(); }
+  Executor& forPromise() noexcept override;
   bool offer(Task& task) override { return next().offer(task); }
   void lazyExecute(Task task) override { next().lazyExecute(std::move(task)); }
   ScheduledFuture schedule(Duration delay, Task task) override {
@@ -117,6 +118,7 @@ class MILLRACE_API EventLoopGroup final : public EventExecutor {
   std::size_t endedLoops() const noexcept;
 
   std::shared_ptr<Core> core_;  // shared with the listeners on the loops' ends
+  const std::uint64_t forkGeneration_;
 };
 
 }  // namespace millrace

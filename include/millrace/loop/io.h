@@ -19,17 +19,21 @@ struct EventArray {
 MILLRACE_API IoFactory epoll(EventArray events = {});
 /// poll(2), level only. For few descriptors, and to compare with.
 MILLRACE_API IoFactory poll();
+/// One thread for each channel, with blocking calls: the loops of a group are made on demand, and
+/// the number given to the group is the most channels it may have (0: no limit).
+MILLRACE_API IoFactory blocking();
 /// No I/O at all: a plain executor with timers that sleeps in a futex. Needs no descriptor.
 MILLRACE_API IoFactory parking();
 /// What MILLRACE_IO names, else the best that this machine has: epoll today.
 MILLRACE_API IoFactory automatic();
 
-/// By name: automatic, epoll, poll, parking. Throws std::invalid_argument with the list of names.
+/// By name: automatic, epoll, poll, blocking, parking. Throws std::invalid_argument with the list of names.
 MILLRACE_API IoFactory byName(std::string_view name);
 
 /// The types that `EventLoop::ioType()` gives.
 MILLRACE_API extern const IoType epollType;
 MILLRACE_API extern const IoType pollType;
+MILLRACE_API extern const IoType blockingType;
 MILLRACE_API extern const IoType parkingType;
 
 }  // namespace millrace::io

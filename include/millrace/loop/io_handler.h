@@ -137,6 +137,7 @@ class MILLRACE_API IoHandler {
 struct IoFactory {
   const IoType* type = nullptr;
   std::function<Result<std::unique_ptr<IoHandler>>()> make;
+  bool onDemand = false;  ///< groups have a loop for each channel, made when it comes
 };
 
 }  // namespace millrace

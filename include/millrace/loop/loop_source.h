@@ -23,6 +23,8 @@ class MILLRACE_API LoopSource {
   /// A loop for a new channel: the next one of a fixed group; of a group on demand an idle one, or a
   /// new one. Fails with Errc::rejected if there are too many, or the group shuts down.
   virtual Result<Ref<EventLoop>> acquire() = 0;
+  /// No channel came to an acquired loop after all.
+  virtual void giveBack(EventLoop& loop) noexcept = 0;
   /// The loops there are.
   virtual std::vector<Ref<EventLoop>> loops() const = 0;
   /// See EventLoopGroup::addShutdownListener.

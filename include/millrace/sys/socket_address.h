@@ -29,6 +29,7 @@ enum class AddressFamily : std::uint8_t {
   unixPath,      ///< Unix socket with a name in the file system
   unixAbstract,  ///< Unix socket with a name in the kernel only
   unixUnnamed,   ///< Unix socket without a name: the client's end, or a pair
+  local,         ///< within this process; no kernel knows it
 };
 
 class MILLRACE_API SocketAddress {
@@ -75,10 +76,13 @@ class MILLRACE_API SocketAddress {
   static Result<SocketAddress> unixPath(std::string_view path);
   /// Any bytes, also none. Fails with ENAMETOOLONG beyond 107 bytes.
   static Result<SocketAddress> unixAbstract(std::string_view name);
+  /// A name within this process, of which the first 107 bytes count. Empty: one that is free, when it
+  /// is bound.
+  static SocketAddress local(std::string_view name) noexcept;
 
   /// From a numeric host, such as "10.0.0.1", "::1" or "fe80::1%eth0". Fails with EINVAL.
   static Result<SocketAddress> ofHost(std::string_view host, std::uint16_t port);
-  /// From text: "10.0.0.1:80", "[::1]:80", "unix:/run/a.sock", "unix:@name" (abstract). What
+  /// From text: "10.0.0.1:80", "[::1]:80", "unix:/run/a.sock", "unix:@name" (abstract), "local:name". What
   /// `toString` wrote is read back as it was, but for unnamed ones and abstract names with zero
   /// bytes. Fails with EINVAL and says what was expected.
   static Result<SocketAddress> parse(std::string_view text);
@@ -88,7 +92,7 @@ class MILLRACE_API SocketAddress {
   AddressFamily family() const noexcept { return form_.family; }
   bool isInet() const noexcept;
   bool isUnix() const noexcept;
-  /// 127.0.0.0/8, ::1 and every Unix address.
+  /// 127.0.0.0/8, ::1, every Unix address, and those within this process.
   bool isLoopback() const noexcept;
   /// 0.0.0.0 or ::, whatever the port.
   bool isAny() const noexcept;
@@ -105,7 +109,8 @@ class MILLRACE_API SocketAddress {
   /// The path or the abstract name; "" for what is not Unix. Valid as long as this object is neither
   /// changed nor moved from.
   std::string_view name() const noexcept;
-  /// "10.0.0.1:80", "[fe80::1%2]:80", "unix:/run/a.sock", "unix:@name", "unix:", "none".
+  /// "10.0.0.1:80", "[fe80::1%2]:80", "unix:/run/a.sock", "unix:@name", "unix:", "local:name",
+  /// "none".
   std::string toString() const;
 
   /// For system calls: a struct sockaddr_in, _in6 or _un of `rawSize` bytes. Valid as long as this
@@ -134,7 +139,8 @@ class MILLRACE_API SocketAddress {
   };
 
   bool hasName() const noexcept {
-    return form_.family == AddressFamily::unixPath || form_.family == AddressFamily::unixAbstract;
+    return form_.family == AddressFamily::unixPath || form_.family == AddressFamily::unixAbstract ||
+           form_.family == AddressFamily::local;
   }
   // REQUIRES: hasName()
   const sockaddr_un* unixForm() const noexcept {

@@ -7,7 +7,8 @@
 
 namespace millrace {
 
-/// The one for engines of this type; null if there is none. Any thread.
-MILLRACE_API const Transport* transportFor(const IoType& type) noexcept;
+/// The one for engines of this type and channels of this kind; null if there is none. Any thread.
+/// In-process channels live on every engine.
+MILLRACE_API const Transport* transportFor(const IoType& type, ChannelKind kind) noexcept;
 
 }  // namespace millrace

@@ -8,6 +8,7 @@
 #include <millrace/channel/message.h>
 #include <millrace/channel/transport.h>
 #include <millrace/loop/event_loop.h>
+#include <millrace/loop/io.h>
 #include <millrace/loop/io_handler.h>
 #include <millrace/sys/events.h>
 #include <millrace/sys/socket.h>
@@ -77,6 +78,9 @@ Result<void> ServerChannel::doRegister() {
     return Error(Errc::notSupported, "register",
                  describe() + " on " + loop().name() + " (engine " + loop().ioType().name + ")");
   }
+  if (&loop().ioType() == &io::blockingType) {
+    if (Result<void> set = socket_.makeBlocking(); !set) return set;
+  }
   return socket_.add(*io, kReadable, *this);
 }
 
@@ -136,7 +140,7 @@ void ServerChannel::ready(std::uint32_t events) noexcept {
 
 void ServerChannel::acceptBurst() {
   if (!beginBurst()) return;
-  const int most = settings().maxMessagesPerRead;
+  const int most = socket_.isBlocking() ? 1 : settings().maxMessagesPerRead;
   int taken = 0;
   int failure = 0;
   do {
@@ -156,6 +160,7 @@ void ServerChannel::acceptBurst() {
     ++taken;
     pipeline().fireChannelRead(Message(std::move(accepted)));
   } while (taken < most && mayContinueBurst());
+  if (socket_.isBlocking()) readable_ = false;  // the engine tells when there is more
   endBurst(taken != 0);
   if (isShortage(failure)) {
     pause(failure);

@@ -9,9 +9,32 @@
 #include <cstring>
 #include <string>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <utility>
 
 namespace millrace {
+
+// --- blocking calls ---
+
+namespace {
+
+/// So long a call may keep the loop from its tasks and its end.
+constexpr timeval kBlockingLimit{0, 100'000};
+
+}  // namespace
+
+Result<void> SocketHandle::makeBlocking() {
+  if (Result<void> set = setBlocking(fd_.get(), Blocking::yes); !set) return set;
+  for (const int option : {SO_SNDTIMEO, SO_RCVTIMEO}) {
+    if (Result<void> set =
+            setOptionBytes(fd_.get(), SOL_SOCKET, option, &kBlockingLimit, sizeof kBlockingLimit);
+        !set) {
+      return set;
+    }
+  }
+  blocking_ = true;
+  return {};
+}
 
 // --- registration ---
 

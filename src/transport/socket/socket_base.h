@@ -24,6 +24,10 @@ class SocketHandle {
   bool isRegistered() const noexcept { return id_ != 0; }
   bool isEdge() const noexcept { return edge_; }
 
+  /// Calls block from now on, for a tenth of a second at the most, then fail with EAGAIN.
+  Result<void> makeBlocking();
+  bool isBlocking() const noexcept { return blocking_; }
+
   /// Begins with `events`; with levels only what is asked for later.
   Result<void> add(ReadinessIo& io, std::uint32_t events, IoClient& client);
   /// Waits for `events`, too.
@@ -48,6 +52,7 @@ class SocketHandle {
   ReadinessIo* io_ = nullptr;
   bool edge_ = false;
   bool listed_ = false;
+  bool blocking_ = false;
 };
 
 }  // namespace millrace

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "transport/socket/socket_transport.h"
+
 #include "transport/socket/server_channel.h"
 #include "transport/socket/stream_channel.h"
 
 #include <millrace/channel/channel.h>
 #include <millrace/loop/event_loop.h>
-#include <millrace/loop/io.h>
 #include <millrace/sys/socket.h>
-#include <millrace/transport/transports.h>
 
 #include <cerrno>
 #include <sys/socket.h>
@@ -54,34 +54,17 @@ class SocketTransport final : public Transport {
         new StreamChannel(loop, std::move(*fd), StreamChannel::Stage::fresh, SocketAddress()));
   }
 
-  Result<ChannelPtr> adopt(EventLoop& loop, Fd fd, const SocketAddress& peer) const override {
-    return ChannelPtr(
-        new StreamChannel(loop, std::move(fd), StreamChannel::Stage::connected, peer));
+  Result<ChannelPtr> adopt(EventLoop& loop, AcceptedSocket&& socket) const override {
+    return ChannelPtr(new StreamChannel(loop, std::move(socket.fd), StreamChannel::Stage::connected,
+                                        socket.peer));
   }
 };
 
 }  // namespace
 
-Result<ChannelKind> kindFor(const SocketAddress& address, Datagrams datagrams) {
-  const bool packets = datagrams == Datagrams::yes;
-  switch (address.family()) {
-    case AddressFamily::inet4:
-      return packets ? ChannelKind::udp4 : ChannelKind::tcp4;
-    case AddressFamily::inet6:
-      return packets ? ChannelKind::udp6 : ChannelKind::tcp6;
-    case AddressFamily::unixPath:
-    case AddressFamily::unixAbstract:
-    case AddressFamily::unixUnnamed:
-      return packets ? ChannelKind::unixDatagram : ChannelKind::unixStream;
-    default:
-      return Error::fromErrno(EAFNOSUPPORT, "channel", "for the address " + address.toString());
-  }
-}
-
-const Transport* transportFor(const IoType& type) noexcept {
+const Transport& socketTransport() noexcept {
   static const SocketTransport sockets;
-  if (&type == &io::epollType || &type == &io::pollType) return &sockets;
-  return nullptr;
+  return sockets;
 }
 
 }  // namespace millrace

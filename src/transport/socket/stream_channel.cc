@@ -9,6 +9,7 @@
 #include <millrace/channel/file_region.h>
 #include <millrace/channel/message.h>
 #include <millrace/loop/event_loop.h>
+#include <millrace/loop/io.h>
 #include <millrace/loop/io_handler.h>
 #include <millrace/sys/events.h>
 #include <millrace/sys/socket.h>
@@ -71,6 +72,9 @@ Result<void> StreamChannel::doRegister() {
   if (loop().io().readiness() == nullptr) {
     return Error(Errc::notSupported, "register",
                  describe() + " on " + loop().name() + " (engine " + loop().ioType().name + ")");
+  }
+  if (&loop().ioType() == &io::blockingType && !socket_.isBlocking()) {
+    if (Result<void> set = socket_.makeBlocking(); !set) return set;
   }
   return connected_ ? enter() : Result<void>();
 }
@@ -225,6 +229,7 @@ void StreamChannel::readBurst() {
     } else if (!ending_) {
       readable_ = false;
     }
+    if (socket_.isBlocking()) readable_ = false;  // the engine tells when there is more
     passRead(Message(ByteBuf::ofBlock(block, count)));
     if (!readable_ || !mayContinueBurst() || !mayReadMore(reads, total)) break;
     block = receive(predictor_.guess(), got);
@@ -291,13 +296,15 @@ void StreamChannel::doLinger() {
     lingerDone();
     return;
   }
+  if (socket_.isBlocking()) return;
   readable_ = true;
   socket_.again();
 }
 
 void StreamChannel::discardInput() {
   ByteBuf waste = pool().allocate(kDiscard);
-  for (int i = 0; i < settings().maxMessagesPerRead; ++i) {
+  const int most = socket_.isBlocking() ? 1 : settings().maxMessagesPerRead;
+  for (int i = 0; i < most; ++i) {
     const std::ptrdiff_t got = recvSocket(socket_.fd(), waste.writable().data(), kDiscard);
     if (got == -EAGAIN) {
       readable_ = false;
@@ -308,7 +315,7 @@ void StreamChannel::discardInput() {
       return;
     }
   }
-  socket_.again();
+  if (!socket_.isBlocking()) socket_.again();
 }
 
 // --- writing ---
