@@ -4,6 +4,8 @@
 import tree
 
 LIMIT = 15
+# A Channel and the messages it is fed with, for programs that test handlers.
+LARGER = {"millrace/transport/embedded_channel.h": 19}
 
 
 def reach(include, header, seen):
@@ -25,8 +27,9 @@ def main():
         name = header.relative_to(include).as_posix()
         reached = sorted(h.relative_to(include).as_posix()
                          for h in reach(include, header, set()) - {header})
-        if name != tree.UMBRELLA and len(reached) > LIMIT:
-            findings.append(f"{name}: reaches {len(reached)} of our headers, {LIMIT} are allowed: "
+        limit = LARGER.get(name, LIMIT)
+        if name != tree.UMBRELLA and len(reached) > limit:
+            findings.append(f"{name}: reaches {len(reached)} of our headers, {limit} are allowed: "
                             + ", ".join(reached))
     tree.finish("reach", len(headers), findings)
 

@@ -65,6 +65,14 @@ std::string Channel::describe() const {
   return text + "]";
 }
 
+void Channel::unhandledRead(Message&) noexcept {}
+void Channel::unhandledEvent(Message&) noexcept {}
+void Channel::unhandledError(const Error& error) noexcept {
+  log(LogLevel::warn, "channel", describe(),
+      ": an error reached the end of the pipeline, override exceptionCaught() to handle it: ",
+      error.message());
+}
+
 AttributeMap& Channel::attributes() {
   AttributeMap* there = attributes_.load(std::memory_order_acquire);
   if (there != nullptr) return *there;

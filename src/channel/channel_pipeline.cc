@@ -3,7 +3,6 @@
 #include "channel/channel_hop.h"
 #include "loop/readable_name.h"
 
-#include <millrace/base/log.h>
 #include <millrace/channel/channel.h>
 #include <millrace/channel/channel_pipeline.h>
 #include <millrace/loop/event_loop.h>
@@ -186,12 +185,7 @@ void ChannelPipeline::callRemoved(Context& context) noexcept {
   try {
     context.handler_->handlerRemoved(context);
   } catch (...) {
-    const Error error = Error::fromCurrentException("handlerRemoved() of " + context.name());
-    if (first_ != nullptr) {
-      fireExceptionCaught(error);
-    } else {
-      log(LogLevel::warn, "channel", channel_.describe(), ": ", error.message());
-    }
+    fireExceptionCaught(Error::fromCurrentException("handlerRemoved() of " + context.name()));
   }
 }
 

@@ -91,12 +91,7 @@ void Context::caught(const Error& error) noexcept {
 }
 
 void Context::tell(Context* target, const Error& error) const noexcept {
-  if (target == nullptr) {
-    log(LogLevel::warn, "channel", channel_->describe(),
-        ": an error reached the end of the pipeline, override exceptionCaught() to handle it: ",
-        error.message());
-    return;
-  }
+  if (target == nullptr) return channel_->unhandledError(error);
   try {
     target->handler_->exceptionCaught(*target, error);
   } catch (...) {
@@ -135,13 +130,21 @@ void Context::fireChannelRead(Message&& msg) {
   checkInLoop();
   Channel& channel = *channel_;
   const Channel::Scope scope(channel);
-  if (Context* next = nextFor(Event::channelRead)) next->invokeRead(std::move(msg));
+  if (Context* next = nextFor(Event::channelRead)) {
+    next->invokeRead(std::move(msg));
+  } else {
+    channel.unhandledRead(msg);
+  }
   if (msg) channel.dropped(msg);
 }
 
 void ChannelPipeline::fireChannelRead(Message&& msg) {
   const Channel::Scope scope(channel_);
-  if (Context* next = firstFor(Event::channelRead)) next->invokeRead(std::move(msg));
+  if (Context* next = firstFor(Event::channelRead)) {
+    next->invokeRead(std::move(msg));
+  } else {
+    channel_.unhandledRead(msg);
+  }
   if (msg) channel_.dropped(msg);
 }
 
@@ -151,6 +154,8 @@ void Context::fireUserEventTriggered(Message&& event) {
   if (Context* next = nextFor(Event::userEventTriggered)) {
     next->invoke(
         [&](ChannelHandler& handler) { handler.userEventTriggered(*next, std::move(event)); });
+  } else {
+    channel_->unhandledEvent(event);
   }
 }
 
@@ -159,6 +164,8 @@ void ChannelPipeline::fireUserEventTriggered(Message&& event) {
   if (Context* next = firstFor(Event::userEventTriggered)) {
     next->invoke(
         [&](ChannelHandler& handler) { handler.userEventTriggered(*next, std::move(event)); });
+  } else {
+    channel_.unhandledEvent(event);
   }
 }
 
@@ -172,10 +179,9 @@ void ChannelPipeline::fireExceptionCaught(const Error& error) {
   const Channel::Scope scope(channel_);
   if (first_ != nullptr) {
     first_->caught(error);
-    return;
+  } else {
+    channel_.unhandledError(error);
   }
-  log(LogLevel::warn, "channel", channel_.describe(),
-      ": an error, and no handler to tell: ", error.message());
 }
 
 // --- outbound ---

@@ -27,6 +27,9 @@ class RefCounted {
     if (count_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete static_cast<const T*>(this);
   }
 
+  /// True if nobody else has a reference. Any thread that has one.
+  bool hasOneOwner() const noexcept { return count_.load(std::memory_order_acquire) == 1; }
+
  protected:
   RefCounted() noexcept = default;
   ~RefCounted() = default;

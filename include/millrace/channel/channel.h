@@ -167,6 +167,12 @@ class MILLRACE_API Channel : public RefCounted<Channel> {
   virtual bool canLinger() const noexcept { return false; }
   /// Reads and discards until the end; lingerDone() follows. Called after the output is ended.
   virtual void doLinger() {}
+  /// A message came to the end of the pipeline; what is left of it is dropped and counted.
+  virtual void unhandledRead(Message& msg) noexcept;
+  /// A user event came there.
+  virtual void unhandledEvent(Message& event) noexcept;
+  /// An error came there; it is logged.
+  virtual void unhandledError(const Error& error) noexcept;
 
   // --- what a transport calls; loop thread ---
   /// For the length of a callback: what is closed or removed in it goes when it ends.
