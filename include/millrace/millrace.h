@@ -18,6 +18,7 @@
 #include <millrace/buffer/byte_buf.h>
 #include <millrace/channel/channel.h>
 #include <millrace/channel/channel_events.h>
+#include <millrace/channel/channel_group.h>
 #include <millrace/channel/channel_handler.h>
 #include <millrace/channel/channel_initializer.h>
 #include <millrace/channel/channel_metrics.h>
@@ -26,6 +27,7 @@
 #include <millrace/channel/context.h>
 #include <millrace/channel/file_region.h>
 #include <millrace/channel/message.h>
+#include <millrace/channel/pending_writes.h>
 #include <millrace/channel/transport.h>
 #include <millrace/concurrent/combine.h>
 #include <millrace/concurrent/event_executor.h>

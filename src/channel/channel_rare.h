@@ -17,6 +17,7 @@ struct Channel::Rare {
   std::vector<Promise<void>> outputEnders;   // wait until what was flushed is written
   Promise<void> connected;
   SocketAddress connectingTo;
+  std::size_t held = 0;   // bytes that handlers hold back
   ScheduledFuture timer;  // of the connect, or of the lingering close
 };
 

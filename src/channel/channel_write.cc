@@ -43,7 +43,7 @@ void Channel::writeSlowly(Message& msg, Promise<void>& done) {
   spill();
   if (outbound_ == nullptr) outbound_ = local_->takeOutbound();
   outbound_->add(std::move(msg), std::move(done));
-  if (outbound_->pendingBytes() > settings_->waterMarks.high) updateWritability();
+  if (pendingBytes() > settings_->waterMarks.high) updateWritability();
   makeDirty();
 }
 
@@ -193,9 +193,15 @@ void Channel::endOutput() {
 // --- water marks ---
 
 std::size_t Channel::pendingBytes() const noexcept {
-  if (outbound_ != nullptr) return outbound_->pendingBytes();
-  if (local_ == nullptr || local_->soloOwner != this) return 0;
-  return OutboundBuffer::kOverhead + local_->solo.bytes().pinnedBytes();
+  const std::size_t held = rare_ == nullptr ? 0 : rare_->held;
+  if (outbound_ != nullptr) return held + outbound_->pendingBytes();
+  if (local_ == nullptr || local_->soloOwner != this) return held;
+  return held + OutboundBuffer::kOverhead + local_->solo.bytes().pinnedBytes();
+}
+
+void Channel::countHeld(std::ptrdiff_t bytes) noexcept {
+  rare().held += static_cast<std::size_t>(bytes);
+  if (local_ != nullptr && isOpen()) updateWritability();
 }
 
 std::size_t Channel::bytesBeforeUnwritable() const noexcept {

@@ -127,6 +127,10 @@ class MILLRACE_API Channel : public RefCounted<Channel> {
   /// False: input comes only when read() asks for it.
   void setAutoRead(bool on);
 
+  // --- for handlers that hold messages back, see pending_writes.h ---
+  /// So many bytes more, or less, count against the water marks. Loop thread.
+  void countHeld(std::ptrdiff_t bytes) noexcept;
+
   // --- for bootstraps and transports ---
   /// Applies an option here and now. Loop thread, or before the registration.
   virtual Result<void> applyOption(const OptionKey& key, const OptionValue& value);
