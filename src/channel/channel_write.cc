@@ -253,9 +253,11 @@ void Channel::tellWritability() {
 
 void Channel::cleaned() noexcept {
   unmark(kDirty);
+  ChannelPtr left;  // outlives the scope
   if ((flags_ & kLeaveWhenClean) != 0) {
-    unref();
-    return;
+    unmark(kLeaveWhenClean);
+    left = ChannelPtr::adopt(this);
+    if (!isRegistered()) return;  // else it has come back meanwhile
   }
   const Scope scope(*this);
   writeAfterEvent();
