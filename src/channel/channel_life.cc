@@ -75,6 +75,8 @@ bool Channel::registerInLoop(Promise<void>&& done, const std::function<void(Chan
   done.trySuccess();
   pipeline_.fireChannelRegistered();
   if (isOpen() && isActiveNow()) becomeActive();
+  // It waited for the kernel when it left the loop: nobody tells it any more that there is room.
+  if (isOpen() && (flags_ & kFullKernel) != 0) flushAgain();
   if (isOpen() && loop_->isShuttingDown()) lingerInLoop();
   return true;
 }
