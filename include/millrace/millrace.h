@@ -25,6 +25,8 @@
 #include <millrace/channel/channel_option.h>
 #include <millrace/channel/channel_pipeline.h>
 #include <millrace/channel/context.h>
+#include <millrace/channel/datagram.h>
+#include <millrace/channel/fd_message.h>
 #include <millrace/channel/file_region.h>
 #include <millrace/channel/message.h>
 #include <millrace/channel/pending_writes.h>

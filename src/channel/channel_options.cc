@@ -31,6 +31,8 @@ const ChannelOption<int> maxMessagesPerRead("maxMessagesPerRead", 0, 0, Form::no
 const ChannelOption<int> writeSpinCount("writeSpinCount", 0, 0, Form::none);
 const ChannelOption<bool> allowHalfClosure("allowHalfClosure", 0, 0, Form::none);
 const ChannelOption<bool> pauseReadsWhenUnwritable("pauseReadsWhenUnwritable", 0, 0, Form::none);
+const ChannelOption<int> datagramSize("datagramSize", 0, 0, Form::none);
+const ChannelOption<int> receiveDescriptors("receiveDescriptors", 0, 0, Form::none);
 const ChannelOption<int> backlog("backlog", 0, 0, Form::none);
 
 const ChannelOption<bool> reuseAddress("reuseAddress", SOL_SOCKET, SO_REUSEADDR, Form::flag);

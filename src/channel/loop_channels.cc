@@ -117,16 +117,17 @@ ChannelMetrics& ChannelMetrics::operator+=(const ChannelMetrics& other) noexcept
   copies += other.copies;
   failedWrites += other.failedWrites;
   acceptPauses += other.acceptPauses;
+  truncatedDatagrams += other.truncatedDatagrams;
   return *this;
 }
 
 ChannelMetrics channelMetrics(const EventLoop& loop) noexcept {
   const auto get = [&](LoopChannels::Figure figure) { return loop.attachmentFigure(figure); };
-  return {get(LoopChannels::registered),  get(LoopChannels::closed),
-          get(LoopChannels::bytesRead),   get(LoopChannels::bytesWritten),
-          get(LoopChannels::dropped),     get(LoopChannels::pausedReads),
-          get(LoopChannels::copies),      get(LoopChannels::failedWrites),
-          get(LoopChannels::acceptPauses)};
+  return {get(LoopChannels::registered),   get(LoopChannels::closed),
+          get(LoopChannels::bytesRead),    get(LoopChannels::bytesWritten),
+          get(LoopChannels::dropped),      get(LoopChannels::pausedReads),
+          get(LoopChannels::copies),       get(LoopChannels::failedWrites),
+          get(LoopChannels::acceptPauses), get(LoopChannels::truncated)};
 }
 
 ChannelMetrics channelMetrics(const EventLoopGroup& group) noexcept {

@@ -108,7 +108,8 @@ class LoopChannels final : public LoopAttachment {
     pausedReads,
     copies,
     failedWrites,
-    acceptPauses
+    acceptPauses,
+    truncated
   };
   void count(Figure figure, std::uint64_t n = 1) noexcept { figures()[figure].add(n); }
 

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <millrace/channel/datagram.h>
+#include <millrace/channel/fd_message.h>
 #include <millrace/channel/outbound_buffer.h>
 
 #include <sys/uio.h>
@@ -14,6 +16,13 @@ constexpr std::size_t kInitial = 8;
 OutboundBuffer::OutboundBuffer()
     : ring_(std::make_unique<Entry[]>(kInitial)), mask_(kInitial - 1) {}
 
+const ByteBuf* OutboundBuffer::bytesOf(const Message& msg) noexcept {
+  if (const auto* bytes = msg.as<ByteBuf>()) return bytes;
+  if (const auto* datagram = msg.as<Datagram>()) return &datagram->bytes;
+  if (const auto* withFds = msg.as<FdMessage>()) return &withFds->bytes;
+  return nullptr;
+}
+
 void OutboundBuffer::grow() {
   const std::size_t size = capacity() * 2;
   auto larger = std::make_unique<Entry[]>(size);
@@ -27,14 +36,16 @@ void OutboundBuffer::flushWithPromises() {
   for (; flushed_ < count_; ++flushed_) {
     Entry& entry = at(flushed_);
     // Cancelled: an empty message stands in its place.
-    if (entry.done.valid() && !entry.done.setUncancellable()) entry.msg = ByteBuf();
+    if (!entry.done.valid() || entry.done.setUncancellable()) continue;
+    entry.msg = ByteBuf();
+    entry.cancelled = true;
   }
 }
 
 std::size_t OutboundBuffer::readableBytes() const noexcept {
   std::size_t sum = 0;
   for (std::size_t i = 0; i < count_; ++i) {
-    if (const ByteBuf* bytes = at(i).msg.as<ByteBuf>()) sum += bytes->readableBytes();
+    if (const ByteBuf* bytes = bytesOf(at(i).msg)) sum += bytes->readableBytes();
   }
   return sum;
 }
@@ -95,7 +106,7 @@ std::size_t OutboundBuffer::compact() {
   std::size_t copies = 0;
   for (; compacted_ < count_; ++compacted_) {
     Entry& entry = at(compacted_);
-    ByteBuf* bytes = entry.msg.as<ByteBuf>();
+    ByteBuf* bytes = bytesOf(entry.msg);
     if (bytes == nullptr || !bytes->compact()) continue;
     ++copies;
     const auto cost = static_cast<std::uint32_t>(kOverhead + bytes->pinnedBytes());

@@ -56,6 +56,9 @@ class MILLRACE_API Channel : public RefCounted<Channel> {
   virtual SocketAddress localAddress() const;
   /// No address before it is connected, and for those that have no peer.
   virtual SocketAddress remoteAddress() const;
+  /// The kernel's number, for what Millrace has no name for; -1 without one and once it is closed.
+  /// Loop thread.
+  virtual int descriptor() const noexcept { return -1; }
   /// "[17 tcp 127.0.0.1:8007 <- 127.0.0.1:40000]", for logs.
   std::string describe() const;
   /// Values that others hang on it.

@@ -33,7 +33,8 @@ class MILLRACE_API OutboundBuffer {
   void add(Message&& msg, Promise<void>&& done) {
     if (__builtin_expect(count_ > mask_, 0)) grow();
     std::size_t cost = kOverhead;
-    if (const ByteBuf* bytes = msg.as<ByteBuf>()) {
+    const ByteBuf* bytes = msg.isByteBuf() ? &msg.byteBuf() : bytesOf(msg);
+    if (bytes != nullptr) {
       // Slices of one block keep it once.
       const void* block = bytes->storage();
       if (block != nullptr) {
@@ -48,6 +49,7 @@ class MILLRACE_API OutboundBuffer {
       entry.done = std::move(done);
     }
     entry.cost = static_cast<std::uint32_t>(cost);
+    entry.cancelled = false;
     pending_ += cost;
     ++count_;
   }
@@ -81,11 +83,13 @@ class MILLRACE_API OutboundBuffer {
   std::size_t capacity() const noexcept { return mask_ + 1; }
   /// Memory that the messages keep, and the entries' own.
   std::size_t pendingBytes() const noexcept { return pending_; }
-  /// Readable bytes of the ByteBufs among them.
+  /// Readable bytes of those among them that are bytes, or carry some (Datagram, FdMessage).
   std::size_t readableBytes() const noexcept;
 
   /// The i-th flushed message. REQUIRES: i < flushedCount()
   Message& flushed(std::size_t i = 0) noexcept { return at(i).msg; }
+  /// The writer of the i-th flushed message cancelled it: an empty ByteBuf stands in its place.
+  bool isCancelled(std::size_t i = 0) const noexcept { return at(i).cancelled; }
   /// Collects flushed ByteBufs up to the first other message, at most `maxParts` and `maxBytes`.
   /// Gives how many parts there are and sets `bytes` to their sum.
   std::size_t gather(iovec* parts, std::size_t maxParts, std::size_t maxBytes,
@@ -107,7 +111,13 @@ class MILLRACE_API OutboundBuffer {
     Message msg;
     Promise<void> done;
     std::uint32_t cost = 0;
+    bool cancelled = false;
   };
+  /// The bytes in the message; null if it has none.
+  static const ByteBuf* bytesOf(const Message& msg) noexcept;
+  static ByteBuf* bytesOf(Message& msg) noexcept {
+    return const_cast<ByteBuf*>(bytesOf(std::as_const(msg)));  // NOLINT: it is not const
+  }
   Entry& at(std::size_t i) noexcept { return ring_[(head_ + i) & mask_]; }
   const Entry& at(std::size_t i) const noexcept { return ring_[(head_ + i) & mask_]; }
   void grow();

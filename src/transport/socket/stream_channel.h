@@ -29,6 +29,7 @@ class StreamChannel final : public Channel, private IoClient {
   const char* kind() const noexcept override;
   SocketAddress localAddress() const override;
   SocketAddress remoteAddress() const override { return remote_; }
+  int descriptor() const noexcept override { return socket_.fd(); }
   Result<void> applyOption(const OptionKey& key, const OptionValue& value) override;
   Result<OptionValue> lookUpOption(const OptionKey& key) const override;
 
