@@ -3,6 +3,7 @@
 
 #include "channel/channel_fast.h"
 #include "channel/loop_channels.h"
+#include "transport/socket/unix_path.h"
 
 #include <millrace/base/log.h>
 #include <millrace/channel/message.h>
@@ -87,7 +88,9 @@ Result<void> ServerChannel::doRegister() {
 void ServerChannel::doDeregister() noexcept { socket_.remove(); }
 
 Result<void> ServerChannel::doBind(const SocketAddress& local) {
-  if (Result<void> bound = bindSocket(socket_.fd(), local); !bound) return bound;
+  if (Result<void> bound = bindOrExplain(socket_.fd(), local, SocketType::stream); !bound) {
+    return bound;
+  }
   if (Result<void> listens = listenSocket(socket_.fd(), backlog_); !listens) return listens;
   const Result<SocketAddress> name = sockName(socket_.fd());
   if (!name) return name.error();

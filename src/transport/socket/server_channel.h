@@ -19,6 +19,7 @@ class ServerChannel final : public Channel, private IoClient {
 
   const char* kind() const noexcept override { return isUnix_ ? "unix server" : "tcp server"; }
   SocketAddress localAddress() const override { return local_; }
+  int descriptor() const noexcept override { return socket_.fd(); }
   Result<void> applyOption(const OptionKey& key, const OptionValue& value) override;
   Result<OptionValue> lookUpOption(const OptionKey& key) const override;
 
