@@ -48,4 +48,5 @@
 #include <millrace/loop/watch.h>
 #include <millrace/sys/events.h>
 #include <millrace/sys/socket_address.h>
+#include <millrace/transport/multicast.h>
 #include <millrace/transport/transports.h>

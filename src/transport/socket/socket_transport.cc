@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/socket/socket_transport.h"
 
+#include "transport/socket/datagram_channel.h"
 #include "transport/socket/server_channel.h"
 #include "transport/socket/stream_channel.h"
 
@@ -33,6 +34,11 @@ bool isUnix(ChannelKind kind) noexcept {
   return kind == ChannelKind::unixStream || kind == ChannelKind::unixDatagram;
 }
 
+bool isDatagram(ChannelKind kind) noexcept {
+  return kind == ChannelKind::udp4 || kind == ChannelKind::udp6 ||
+         kind == ChannelKind::unixDatagram;
+}
+
 class SocketTransport final : public Transport {
  public:
   Result<ChannelPtr> newServer(EventLoop& loop, ChannelKind kind) const override {
@@ -48,8 +54,12 @@ class SocketTransport final : public Transport {
   }
 
   Result<ChannelPtr> newClient(EventLoop& loop, ChannelKind kind) const override {
-    Result<Fd> fd = openSocket(exampleOf(kind), SocketType::stream);
+    const SocketType type = isDatagram(kind) ? SocketType::datagram : SocketType::stream;
+    Result<Fd> fd = openSocket(exampleOf(kind), type);
     if (!fd) return fd.error();
+    if (isDatagram(kind)) {
+      return ChannelPtr(new DatagramChannel(loop, std::move(*fd), isUnix(kind)));
+    }
     return ChannelPtr(
         new StreamChannel(loop, std::move(*fd), StreamChannel::Stage::fresh, SocketAddress()));
   }
