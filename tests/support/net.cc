@@ -180,10 +180,9 @@ std::size_t EventLog::byteCount() const {
 bool EventLog::await(std::string_view prefix, std::size_t n) const {
   std::unique_lock lock(mutex_);
   return changed_.wait_for(lock, kLimit, [&] {
-    return static_cast<std::size_t>(
-               std::count_if(events_.begin(), events_.end(), [&](const std::string& each) {
-                 return each.starts_with(prefix);
-               })) >= n;
+    return static_cast<std::size_t>(std::count_if(
+               events_.begin(), events_.end(),
+               [&](const std::string& each) { return each.starts_with(prefix); })) >= n;
   });
 }
 

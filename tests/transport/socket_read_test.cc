@@ -201,8 +201,8 @@ TEST_P(SocketRead, FreesTheHandlersOfClosedChannels) {
   };
   auto kept = std::make_shared<int>(1);
   const std::weak_ptr<int> alive = kept;
-  auto [channel, peer] = link(
-      [&](Channel& ch) { ch.pipeline().emplaceLast<Witness>(std::move(kept)); });
+  auto [channel, peer] =
+      link([&](Channel& ch) { ch.pipeline().emplaceLast<Witness>(std::move(kept)); });
 
   peer.close();
   EXPECT_TRUE(test::succeeds(channel->closeFuture()));
@@ -290,10 +290,11 @@ TEST_P(SocketRead, DeliversNothingToChannelsThatWereClosedInTheSameBatch) {
   }
   ASSERT_TRUE(test::eventually([&] { return inLoop([&] { return shared.reads != 0; }); }));
   settle();
-  const auto [reads, inactive, freshReads] = inLoop(
-      [&] { return std::tuple(shared.reads, shared.inactive, shared.freshReads); });
+  const auto [reads, inactive, freshReads] =
+      inLoop([&] { return std::tuple(shared.reads, shared.inactive, shared.freshReads); });
   for (const Pair& each : shared.fresh) each.peer.send("y");
-  const bool all = test::eventually([&] { return inLoop([&] { return shared.freshReads; }) == 50; });
+  const bool all =
+      test::eventually([&] { return inLoop([&] { return shared.freshReads; }) == 50; });
   inLoop([&] {
     for (const ChannelPtr& each : shared.successors) each->close();
   });

@@ -269,13 +269,10 @@ TEST_P(SocketRegistration, WithoutAutoReadBringsNoInput) {
 template <class C>
 concept HasOpenDoors = requires(C& channel) {
   channel.doClose();
-} || requires(C& channel) {
-  channel.doRegister();
-} || requires(C& channel) {
-  channel.doBeginRead();
-} || requires(C& channel) {
-  channel.closeNow(Error());
-};
+}
+|| requires(C& channel) { channel.doRegister(); }
+|| requires(C& channel) { channel.doBeginRead(); }
+|| requires(C& channel) { channel.closeNow(Error()); };
 
 // C200
 TEST(SocketChannels, HideWhatOnlyTransportsMayDo) { EXPECT_FALSE(HasOpenDoors<Channel>); }
