@@ -254,7 +254,8 @@ EventLoopGroup& NetTest::group() {
 
 ChannelPtr NetTest::adopt(Fd ours) {
   const SocketAddress name = isTcp() ? SocketAddress::loopback4(1) : SocketAddress();
-  Result<ChannelPtr> made = transportFor(loop().ioType())->adopt(loop(), std::move(ours), name);
+  Result<ChannelPtr> made =
+      transportFor(loop().ioType(), ChannelKind::tcp4)->adopt(loop(), {std::move(ours), name, {}});
   if (!made) throw std::runtime_error(made.error().message());
   return *made;
 }

@@ -84,7 +84,7 @@ class SocketTest : public EngineTest {
   }
 
   EventLoop& loop() { return *loop_; }
-  const Transport& transport() const { return *transportFor(loop_->ioType()); }
+  const Transport& transport() const { return *transportFor(loop_->ioType(), ChannelKind::tcp4); }
 
   /// A fresh one, which outlives the channels.
   Seen& see() { return seen_.emplace_back(); }

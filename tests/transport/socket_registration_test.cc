@@ -62,8 +62,8 @@ TEST_P(SocketRegistration, OnAnEngineWithoutSocketsFailsAndNamesIt) {
   EventLoopGroup parking(1, io::parking());
   EventLoop& wrong = *parking.begin();
   Pair pair = makePair(isTcp());
-  const ChannelPtr channel =
-      *transportFor(loop().ioType())->adopt(wrong, std::move(pair.ours), SocketAddress());
+  const ChannelPtr channel = *transportFor(loop().ioType(), ChannelKind::tcp4)
+                                  ->adopt(wrong, {std::move(pair.ours), SocketAddress(), {}});
 
   const Future<void> registered = registerChannel(wrong, channel);
 
