@@ -50,3 +50,4 @@
 #include <millrace/sys/socket_address.h>
 #include <millrace/transport/multicast.h>
 #include <millrace/transport/transports.h>
+#include <millrace/transport/unix_channel.h>

@@ -52,7 +52,7 @@ class SeeAll final : public ChannelHandler {
       note(datagram->bytes);
     } else if (auto* bytes = msg.as<ByteBuf>()) {
       note(*bytes);
-    } else {
+    } else if (msg.is<FdMessage>()) {
       seen_.withFds.push_back(msg.take<FdMessage>());
     }
     msg.reset();

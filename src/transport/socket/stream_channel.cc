@@ -5,7 +5,9 @@
 #include "channel/channel_fast.h"
 #include "channel/loop_channels.h"
 #include "sys/transfer.h"
+#include "transport/socket/unix_fds.h"
 
+#include <millrace/channel/fd_message.h>
 #include <millrace/channel/file_region.h>
 #include <millrace/channel/message.h>
 #include <millrace/loop/event_loop.h>
@@ -51,12 +53,16 @@ SocketAddress StreamChannel::localAddress() const {
 
 Result<void> StreamChannel::applyOption(const OptionKey& key, const OptionValue& value) {
   if (key.isOfSocket()) return setSocketOption(socket_.fd(), key, value);
+  if (&key == &options::receiveDescriptors) return receiveDescriptors(std::get<int>(value));
   Result<void> applied = Channel::applyOption(key, value);
   if (applied && &key == &options::receiveSizes) predictor_.begin(settings().receiveSizes);
   return applied;
 }
 
 Result<OptionValue> StreamChannel::lookUpOption(const OptionKey& key) const {
+  if (&key == &options::receiveDescriptors) {
+    return OptionValue(fdReceiver_ == nullptr ? 0 : static_cast<int>(fdReceiver_->most));
+  }
   if (!key.isOfSocket()) return Channel::lookUpOption(key);
   return getSocketOption(socket_.fd(), key);
 }
@@ -82,7 +88,8 @@ Result<void> StreamChannel::doRegister() {
 Result<void> StreamChannel::enter() {
   parked_ = false;
   predictor_.begin(settings().receiveSizes);
-  return socket_.add(*loop().io().readiness(), kInput, *this);
+  IoClient& client = fdReceiver_ == nullptr ? static_cast<IoClient&>(*this) : *fdReceiver_;
+  return socket_.add(*loop().io().readiness(), kInput, client);
 }
 
 void StreamChannel::doDeregister() noexcept { socket_.remove(); }
@@ -207,6 +214,7 @@ void StreamChannel::doStopRead() { socket_.unwant(kInput); }
 
 void StreamChannel::readBurst() {
   if (!beginBurst()) return;
+  if (fdReceiver_ != nullptr && fdReceiver_->most != 0) return readFdsBurst();
   std::ptrdiff_t got = 0;
   internal::Block* block = receive(predictor_.guess(), got);
   readBurstFrom(block, got);
@@ -320,7 +328,9 @@ void StreamChannel::discardInput() {
 
 // --- writing ---
 
-bool StreamChannel::acceptsMessage(const Message& msg) const { return msg.is<FileRegion>(); }
+bool StreamChannel::acceptsMessage(const Message& msg) const {
+  return msg.is<FileRegion>() || (msg.is<FdMessage>() && isUnixSocket());
+}
 
 int StreamChannel::doWrite(OutboundBuffer& out) {
   // What writeWhole() got comes first.
@@ -344,7 +354,7 @@ int StreamChannel::writeAll(OutboundBuffer& out) {
 
 std::ptrdiff_t StreamChannel::writeOnce(OutboundBuffer& out) {
   ByteBuf* first = out.flushed().as<ByteBuf>();
-  if (first == nullptr) return writeFile(out);
+  if (first == nullptr) return out.flushed().is<FdMessage>() ? writeFds(out) : writeFile(out);
   std::ptrdiff_t wrote = 0;
   if (out.flushedCount() == 1) {
     const std::span<const std::byte> data = first->data();

@@ -14,8 +14,11 @@
 #include <millrace/loop/readiness_io.h>
 #include <millrace/sys/socket_address.h>
 
+#include <memory>
+
 namespace millrace {
 
+class FdReceiver;
 class FileRegion;
 
 class StreamChannel final : public Channel, private IoClient {
@@ -35,6 +38,7 @@ class StreamChannel final : public Channel, private IoClient {
 
  private:
   friend class EventScope<StreamChannel>;
+  friend class FdReceiver;
 
   // --- Channel ---
   Result<void> doRegister() override;
@@ -75,12 +79,20 @@ class StreamChannel final : public Channel, private IoClient {
   std::ptrdiff_t copyFile(const FileRegion& region, std::size_t size);
   void waitUntilWritable();
   void writeLater();
+  // Descriptors over Unix sockets: unix_fds.cc.
+  bool isUnixSocket() const;
+  Result<void> receiveDescriptors(int most);
+  void readyWithFds(std::uint32_t events) noexcept;
+  void readFdsBurst();
+  std::ptrdiff_t writeFds(OutboundBuffer& out);
+  std::ptrdiff_t refuseFds(OutboundBuffer& out, const Error& why);
   Error ioError(int error, const char* operation) const;
 
   SocketHandle socket_;
   SocketAddress remote_;
   ReceivePredictor predictor_;
-  std::ptrdiff_t unexpected_ = 0;  // what writeWhole() got instead
+  std::unique_ptr<FdReceiver> fdReceiver_;  // few have one
+  std::ptrdiff_t unexpected_ = 0;           // what writeWhole() got instead
   bool connected_;
   bool readable_ = false;  // something may be there to read
   bool ending_ = false;    // the end, or a failure, is behind what can be read
