@@ -132,6 +132,24 @@ TEST_P(DatagramFaultsOn, ARefusalMetBySendingFailsNoOther) {
   EXPECT_THAT(seen.texts, ElementsAre("goes"));
 }
 
+// F78: the kernel's own refusals, in the middle of a batch
+TEST_P(DatagramFaultsOn, RefusalsDoNotStopABatch) {
+  ASSERT_TRUE(done(sender->connect(receiver->localAddress())).ok());
+  ASSERT_TRUE(done(receiver->close()).ok());
+  std::vector<Future<void>> outcomes;
+
+  for (int i = 0; i < 5; ++i) {
+    Promise<void> promise(loop());
+    outcomes.push_back(promise.future());
+    sender->write(ByteBuf::of("to nobody"), std::move(promise));
+  }
+  sender->flush();
+  for (const Future<void>& each : outcomes) EXPECT_TRUE(done(each).ok());
+  ASSERT_TRUE(turnUntil([&] { return !senders.errors.empty(); }));
+
+  EXPECT_TRUE(sender->isOpen());
+}
+
 TEST_P(DatagramFaultsOn, OneThatIsTooLongFailsAlone) {
   const Future<void> first = sender->send(to(receiver, "before"));
   const Future<void> tooLong = sender->send(to(receiver, std::string(70'000, 'x')));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Open descriptors over Unix streams: they arrive, and none is ever left open by mistake. The census
-// around each test counts them.
+// Open descriptors over Unix streams: they arrive, and none is ever left open by mistake. The
+// census around each test counts them.
 #include "support/census.h"
 #include "support/fault_script.h"
 #include "transport/socket_fixture.h"

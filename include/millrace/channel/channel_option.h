@@ -102,10 +102,10 @@ MILLRACE_API extern const ChannelOption<bool> allowHalfClosure;
 /// Nothing is read while isWritable() is false; default true.
 MILLRACE_API extern const ChannelOption<bool> pauseReadsWhenUnwritable;
 /// Datagrams: the longest that is read, 1 to 65536; longer ones are dropped (DatagramTruncated).
-/// Default 2048.
+/// Default 2048; 65536 with udpGro.
 MILLRACE_API extern const ChannelOption<int> datagramSize;
-/// Unix streams: how many descriptors may come with a message (FdMessage), up to 253. Default 0: those
-/// that a peer sends are closed by the kernel.
+/// Unix streams: how many descriptors may come with a message (FdMessage), up to 253. Default 0:
+/// those that a peer sends are closed by the kernel.
 MILLRACE_API extern const ChannelOption<int> receiveDescriptors;
 
 // --- the kernel's, for sockets ---
@@ -158,12 +158,12 @@ MILLRACE_API extern const ChannelOption<int> ipv6TrafficClass;
 MILLRACE_API extern const ChannelOption<int> ipv6UnicastHops;
 MILLRACE_API extern const ChannelOption<int> ipv6MulticastHops;
 MILLRACE_API extern const ChannelOption<bool> ipv6MulticastLoop;
-/// UDP: the kernel cuts a larger message into datagrams of this size, and takes several datagrams of
-/// one size up to this as one, if they follow each other to one peer. 0: off, the default. At most what
-/// the path carries. Fails with ENOPROTOOPT on kernels that cannot do it.
+/// UDP: the kernel cuts a larger message into datagrams of this size, and takes several datagrams
+/// of one size up to this as one, if they follow each other to one peer. 0: off, the default. At
+/// most what the path carries. Fails with ENOPROTOOPT on kernels that cannot do it.
 MILLRACE_API extern const ChannelOption<int> udpSegment;
-/// UDP: the kernel hands datagrams of one sender over as one where it can; handlers see each as it was
-/// sent. Off by default. Fails with ENOPROTOOPT on kernels that cannot do it.
+/// UDP: the kernel hands datagrams of one sender over as one where it can; handlers see each as it
+/// was sent. Off by default. Fails with ENOPROTOOPT on kernels that cannot do it.
 MILLRACE_API extern const ChannelOption<bool> udpGro;
 
 }  // namespace options

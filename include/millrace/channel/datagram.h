@@ -28,8 +28,8 @@ inline constexpr bool isRelocatable<Datagram> = true;
 static_assert(sizeof(Datagram) <= Message::kInPlace, "no allocation per datagram");
 
 /// User event: a datagram did not fit options::datagramSize and was dropped, for half a datagram is
-/// none. Also counted in ChannelMetrics. It is no exceptionCaught(), which handlers answer by closing:
-/// any stranger can send one.
+/// none. Also counted in ChannelMetrics. It is no exceptionCaught(), which handlers answer by
+/// closing: any stranger can send one.
 struct DatagramTruncated {
   std::size_t size = 0;  ///< how long it was
   std::size_t room = 0;  ///< how much there was room for

@@ -15,9 +15,10 @@ namespace millrace {
 
 /// A value that owns its descriptors: whoever drops it closes them.
 ///
-/// Written: the peer gets duplicates with the first of the bytes, ours are closed when those are sent.
-/// At least one byte and at most 253 descriptors (kMaxFdsPerMessage), else the write fails with EINVAL.
-/// Read: only where options::receiveDescriptors is set; what comes without descriptors is a ByteBuf.
+/// Written: the peer gets duplicates with the first of the bytes, ours are closed when those are
+/// sent. At least one byte and at most 253 descriptors (kMaxFdsPerMessage), else the write fails
+/// with EINVAL. Read: only where options::receiveDescriptors is set; what comes without descriptors
+/// is a ByteBuf.
 struct FdMessage {
   ByteBuf bytes;
   std::vector<Fd> fds;

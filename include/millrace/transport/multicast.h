@@ -4,8 +4,8 @@
 //   joinGroup(*channel, SocketAddress::inet4({239, 1, 2, 3}, 0)).sync();
 //
 // Groups are of the channel's family, their port does not matter: bind to the port, on any address.
-// `interface` is an index (interfaceOf() finds one by its address); 0 lets the routes decide. A closed
-// channel leaves all its groups. How far what it sends goes is options::ipMulticastTtl,
+// `interface` is an index (interfaceOf() finds one by its address); 0 lets the routes decide. A
+// closed channel leaves all its groups. How far what it sends goes is options::ipMulticastTtl,
 // ipMulticastLoop and their IPv6 kin.
 //
 // Threads: any. Failure: EINVAL for what is no group, ENODEV for no such interface, EADDRINUSE and

@@ -17,9 +17,10 @@ namespace millrace {
 
 class Channel;
 
-/// The process at the other end, its user and group, as they were when it connected or listened; the
-/// kernel vouches for it. Any thread; on the loop it is done at once. Fails with ENOTCONN for channels
-/// that have no such peer, Errc::closed, and Errc::notSupported for those that are no sockets.
+/// The process at the other end, its user and group, as they were when it connected or listened;
+/// the kernel vouches for it. Any thread; on the loop it is done at once. Fails with ENOTCONN for
+/// channels that have no such peer, Errc::closed, and Errc::notSupported for those that are no
+/// sockets.
 MILLRACE_API Future<PeerCredentials> peerCredentials(Channel& channel);
 
 }  // namespace millrace

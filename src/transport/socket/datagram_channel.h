@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // DatagramChannel: a UDP or Unix datagram socket on a readiness engine. Loop thread only.
 //
-// Active once it is bound or connected. Datagrams come and go in batches (recvmmsg, sendmmsg). A batch
-// that was received is handed on whole, even if reading is to stop meanwhile. What fails concerns one
-// datagram: the channel stays open. datagram_channel.cc has its life and input, datagram_write.cc its
-// output.
+// Active once it is bound or connected. Datagrams come and go in batches (recvmmsg, sendmmsg). A
+// batch that was received is handed on whole, even if reading is to stop meanwhile. What fails
+// concerns one datagram: the channel stays open. datagram_channel.cc has its life and input,
+// datagram_write.cc its output.
 #pragma once
 
 #include "transport/socket/socket_base.h"

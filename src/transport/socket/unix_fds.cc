@@ -81,7 +81,8 @@ void StreamChannel::readyWithFds(std::uint32_t events) noexcept {
   readEvents(events);
 }
 
-// A read ends behind the bytes that descriptors came with: only an empty one tells that nothing is left.
+// A read ends behind the bytes that descriptors came with: only an empty one tells that nothing is
+// left.
 void StreamChannel::readFdsBurst() {
   FdRoom room;
   std::size_t reads = 0;

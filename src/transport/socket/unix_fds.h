@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// FdReceiver: stands in for a StreamChannel at the engine where descriptors may come with the bytes, so
-// that the others need not ask for each message whether they may.
+// FdReceiver: stands in for a StreamChannel at the engine where descriptors may come with the
+// bytes, so that the others need not ask for each message whether they may.
 #pragma once
 
 #include <millrace/loop/readiness_io.h>

@@ -7,8 +7,9 @@
 
 namespace millrace {
 
-/// bindSocket(); a path that is taken fails with EADDRINUSE as any address, and the text says whether
-/// somebody is there, and what to do if not. Removes nothing: only the user knows whose path it is.
+/// bindSocket(); a path that is taken fails with EADDRINUSE as any address, and the text says
+/// whether somebody is there, and what to do if not. Removes nothing: only the user knows whose
+/// path it is.
 Result<void> bindOrExplain(int fd, const SocketAddress& address, SocketType type);
 
 }  // namespace millrace
