@@ -47,7 +47,7 @@ TEST_P(DatagramFaultsOn, AReadThatFindsNothingIsNoFailure) {
 TEST_P(DatagramFaultsOn, TruncatedOnesAreDroppedAndTold) {
   ASSERT_TRUE(set(receiver, options::datagramSize, 100).ok());
 
-  for (const std::size_t size : {100, 101, 5000, 3}) {
+  for (const std::size_t size : {100U, 101U, 5000U, 3U}) {
     ASSERT_TRUE(done(sender->send(to(receiver, std::string(size, 'x')))).ok());
   }
   ASSERT_TRUE(turnUntil([&] { return seen.texts.size() == 2; }));

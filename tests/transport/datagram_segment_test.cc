@@ -73,9 +73,10 @@ TEST_P(DatagramSegmentsOn, SizesAndPeersAreNotMixedUp) {
     sender->write(to(receiver, sent.back()));
   };
 
-  for (const std::size_t size : {500, 500, 300, 300, 600, 0, 600, 1200, 1, 1}) add(size, 'a');
+  for (const std::size_t size : {500U, 500U, 300U, 300U, 600U, 0U, 600U, 1200U, 1U, 1U})
+    add(size, 'a');
   sender->write(to(other, "another peer"));
-  for (const std::size_t size : {1, 1, 0, 0, 7}) add(size, 'b');
+  for (const std::size_t size : {1U, 1U, 0U, 0U, 7U}) add(size, 'b');
   sender->flush();
   ASSERT_TRUE(turnUntil([&] { return seen.texts.size() == sent.size(); })) << seen.texts.size();
   ASSERT_TRUE(turnUntil([&] { return !others.texts.empty(); }));

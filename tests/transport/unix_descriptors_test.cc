@@ -70,7 +70,7 @@ TEST_P(UnixDescriptorsOn, AnyNumberArrives) {
   ASSERT_TRUE(set(receiver, options::receiveDescriptors, 253).ok());
   const std::size_t before = openNow();
 
-  for (const std::size_t count : {0, 1, 2, 253}) {
+  for (const std::size_t count : {0U, 1U, 2U, 253U}) {
     ASSERT_TRUE(done(sender->send(with("some", count))).ok());
     ASSERT_TRUE(turnUntil([&] { return seen.withFds.size() + seen.texts.size() == 1; }));
     if (count == 0) {
