@@ -121,7 +121,8 @@ void ChannelPipeline::insertNow(internal::ContextOwner context, std::string_view
       break;
   }
   if (channel_.isRegistered()) callAdded(added);
-  if (where != Where::inPlaceOf) return;
+  // The new one may have taken the old one out by itself.
+  if (where != Where::inPlaceOf || other->state_ == Context::State::removed) return;
   unlink(*other);
   // What the old one still passes on in handlerRemoved() goes to the new one, either way.
   if (added.state_ != Context::State::removed) other->next_ = other->previous_ = &added;

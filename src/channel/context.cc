@@ -280,12 +280,14 @@ void Context::flush() {
 }
 
 void Context::writeAndFlush(Message&& msg) {
+  checkInLoop();
   const Channel::Scope scope(*channel_);
   write(std::move(msg));
   flush();
 }
 
 void Context::writeAndFlush(Message&& msg, Promise<void> done) {
+  checkInLoop();
   const Channel::Scope scope(*channel_);
   write(std::move(msg), std::move(done));
   flush();

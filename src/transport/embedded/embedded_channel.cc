@@ -53,6 +53,7 @@ EmbeddedChannel::~EmbeddedChannel() {
 // The channel is closed by its loop, whatever its handlers think of that.
 void EmbeddedChannel::endLoop() {
   EventLoop& mine = loop();
+  if (!isRegistered() && isOpen() && !mine.isShutdown()) run([this] { closeNow({}); });
   static_cast<void>(mine.shutdownGracefully());
   while (!mine.isTerminated()) {
     mine.runNow();
