@@ -39,6 +39,7 @@ void OutboundBuffer::flushWithPromises() {
     if (!entry.done.valid() || entry.done.setUncancellable()) continue;
     entry.msg = ByteBuf();
     entry.cancelled = true;
+    lastBlock_ = nullptr;
   }
 }
 

@@ -34,14 +34,15 @@ class MILLRACE_API OutboundBuffer {
     if (__builtin_expect(count_ > mask_, 0)) grow();
     std::size_t cost = kOverhead;
     const ByteBuf* bytes = msg.isByteBuf() ? &msg.byteBuf() : bytesOf(msg);
+    const void* block = nullptr;
     if (bytes != nullptr) {
-      // Slices of one block keep it once.
-      const void* block = bytes->storage();
+      // Slices of one block that follow each other keep it once.
+      block = bytes->storage();
       if (block != nullptr) {
         cost += block == lastBlock_ ? bytes->readableBytes() : bytes->pinnedBytes();
       }
-      lastBlock_ = block;
     }
+    lastBlock_ = block;
     Entry& entry = at(count_);
     entry.msg = std::move(msg);
     if (done.valid()) {
@@ -132,7 +133,7 @@ class MILLRACE_API OutboundBuffer {
   std::size_t pending_ = 0;
   std::size_t promises_ = 0;  // entries somebody waits for
   std::size_t failures_ = 0;
-  const void* lastBlock_ = nullptr;  // counted already
+  const void* lastBlock_ = nullptr;  // of the last entry, counted already
 };
 
 }  // namespace millrace
