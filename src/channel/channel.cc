@@ -170,8 +170,8 @@ void Channel::write(Message&& msg, Promise<void> done) {
     const Scope scope(*this);
     return enterWrite(std::move(msg), std::move(done));
   }
-  hop([this, msg = std::move(msg), done = std::move(done)]() mutable {
-    enterWrite(std::move(msg), std::move(done));
+  hop([this, msg = std::move(msg), done = TravellingPromise(std::move(done))]() mutable {
+    enterWrite(std::move(msg), done.arrive());
   });
 }
 
@@ -196,8 +196,8 @@ void Channel::enterFlush() {
 }
 
 void Channel::writeAndFlush(Message&& msg, Promise<void> done) {
-  hop([this, msg = std::move(msg), done = std::move(done)]() mutable {
-    enterWrite(std::move(msg), std::move(done));
+  hop([this, msg = std::move(msg), done = TravellingPromise(std::move(done))]() mutable {
+    enterWrite(std::move(msg), done.arrive());
     enterFlush();
   });
 }

@@ -9,6 +9,22 @@
 
 namespace millrace {
 
+/// A promise on its way to the loop. If the loop does not take it any more, it fails.
+class TravellingPromise {
+ public:
+  explicit TravellingPromise(Promise<void>&& done) noexcept : done_(std::move(done)) {}
+  TravellingPromise(TravellingPromise&&) noexcept = default;
+  TravellingPromise& operator=(TravellingPromise&&) = delete;
+  ~TravellingPromise() {
+    if (done_.valid()) done_.tryFailure(Error(Errc::closed, "channel", "(its loop is shut down)"));
+  }
+  /// It has arrived.
+  Promise<void>&& arrive() noexcept { return std::move(done_); }
+
+ private:
+  Promise<void> done_;
+};
+
 // Before it is registered the channel belongs to its maker: then the call happens here, too.
 template <class Call>
 void Channel::hop(Call&& call) {
@@ -36,8 +52,8 @@ Future<void> Channel::hopWithFuture(Call&& call) {
     promise.tryFailure(Error(Errc::rejected, "channel", loop_->name() + " (it is shut down)"));
     return future;
   }
-  hop([call = std::forward<Call>(call), done = std::move(promise)]() mutable {
-    call(std::move(done));
+  hop([call = std::forward<Call>(call), done = TravellingPromise(std::move(promise))]() mutable {
+    call(done.arrive());
   });
   return future;
 }

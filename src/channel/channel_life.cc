@@ -115,6 +115,7 @@ void Channel::becomeActive() {
 
 // Whatever is on the stack ends first: the channel leaves in settle().
 void Channel::deregisterInLoop(Promise<void>&& done) {
+  if (done.valid() && !done.setUncancellable()) return;
   if (!isRegistered()) {
     done.trySuccess();
     return;

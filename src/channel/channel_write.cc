@@ -53,6 +53,7 @@ void Channel::flushSlowly() {
   outbound_->addFlush();
   mark(kFlushWanted);
   if (outbound_->pendingBytes() >= kFlushAtOnce) {
+    const Scope scope(*this);  // a task may flush, too, and a listener may close
     writePending();
   } else {
     makeDirty();
