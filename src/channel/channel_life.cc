@@ -341,8 +341,24 @@ void Channel::lingerInLoop() {
   }
   mark(kLingering | kInputEnded);
   unmark(kPaused);
-  doStopRead();
+  if ((flags_ & kOutputEnded) != 0) {
+    beginLinger();
+    return;
+  }
   shutdownOutputInLoop({});
+  // A peer that sends before it reads must not keep us from writing.
+  if (isOpen() && !isOutputEnded()) doLinger();
+}
+
+// The loop has cancelled its timers: that of the lingering, and those of writes to be tried again.
+void Channel::lingerWithLoop() {
+  const Scope scope(*this);
+  if (isLingering() && isOutputEnded()) {
+    beginLinger();
+    return;
+  }
+  lingerInLoop();
+  if (isOpen() && (flags_ & kFullKernel) != 0) flushAgain();
 }
 
 // The output is ended: what is left is to wait for the peer's end.
@@ -352,7 +368,7 @@ void Channel::beginLinger() {
     return;
   }
   rare().timer =
-      loop_->schedule(settings_->lingerOnDrain, [self = ChannelPtr(this)] { self->lingerDone(); });
+      local_->after(settings_->lingerOnDrain, [self = ChannelPtr(this)] { self->lingerDone(); });
   doLinger();
 }
 

@@ -5,6 +5,7 @@
 #include <millrace/loop/event_loop.h>
 #include <millrace/loop/event_loop_group.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace millrace {
@@ -67,12 +68,35 @@ void LoopChannels::closeAll(CloseMode mode) {
   for (Channel* channel : channels_) open.emplace_back(channel);
   for (const ChannelPtr& channel : open) {
     if (mode == CloseMode::linger) {
-      channel->lingerInLoop();
+      channel->lingerWithLoop();
       continue;
     }
     if (!channel->isOpen()) continue;
     ++cut_;
     bytesCut_ += cut(*channel, Error(Errc::closed, "shutdown", "the loop's time was up"));
+  }
+}
+
+// --- timers that outlive the loop's ---
+
+ScheduledFuture LoopChannels::after(Duration delay, Task task) {
+  if (!loop_.isShuttingDown()) return loop_.schedule(delay, std::move(task));
+  const std::int64_t due = loop_.clock().nanos() + delay.count();
+  late_.push_back({due, std::move(task)});
+  firstLate_ = std::min(firstLate_, due);
+  return {};
+}
+
+void LoopChannels::runDue(std::int64_t now) noexcept {
+  std::vector<Late> all = std::exchange(late_, {});
+  firstLate_ = INT64_MAX;
+  for (Late& each : all) {
+    if (each.due <= now) {
+      each.task();
+      continue;
+    }
+    firstLate_ = std::min(firstLate_, each.due);
+    late_.push_back(std::move(each));
   }
 }
 

@@ -8,9 +8,11 @@
 #include <millrace/buffer/buffer_pool.h>
 #include <millrace/channel/channel.h>
 #include <millrace/channel/outbound_buffer.h>
+#include <millrace/concurrent/scheduled_future.h>
 #include <millrace/loop/loop_attachment.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <sys/uio.h>
@@ -33,6 +35,8 @@ class LoopChannels final : public LoopAttachment {
   // --- LoopAttachment ---
   void afterCallbacks() noexcept override;
   void closeAll(CloseMode mode) override;
+  std::int64_t nextDue() const noexcept override { return firstLate_; }
+  void runDue(std::int64_t now) noexcept override;
   void addTo(ShutdownReport& report) const override;
   void describe(std::vector<std::string>& lines) const override;
 
@@ -96,6 +100,9 @@ class LoopChannels final : public LoopAttachment {
   }
   /// Room for the parts of a gathering write; whoever asks uses it before anybody else does.
   iovec* parts();
+  /// Runs `task` after `delay` even if the loop shuts down, and then not on its timers. The handle is
+  /// empty in that case.
+  ScheduledFuture after(Duration delay, Task task);
   /// Closes it by force; gives what it had not yet written.
   static std::size_t cut(Channel& channel, const Error& why);
 
@@ -124,6 +131,12 @@ class LoopChannels final : public LoopAttachment {
   OutboundBuffer* spare_ = nullptr;  // a stack, owned
   std::size_t spares_ = 0;
   std::unique_ptr<iovec[]> parts_;
+  struct Late {
+    std::int64_t due;
+    Task task;
+  };
+  std::vector<Late> late_;  // what waits while the loop shuts down
+  std::int64_t firstLate_ = INT64_MAX;
   std::size_t cut_ = 0;
   std::size_t bytesCut_ = 0;
 };

@@ -183,7 +183,9 @@ void EventLoop::Parts::beginShutdown() {
 Deadline EventLoop::Parts::shutdownWakeup() const noexcept {
   const std::int64_t hardEnd =
       saturatingAdd(shutdownBegan, timeoutNanos.load(std::memory_order_acquire));
-  if (registrations() != 0) return Deadline::at(hardEnd);
+  if (registrations() != 0) {
+    return Deadline::at(upper == nullptr ? hardEnd : std::min(hardEnd, upper->nextDue()));
+  }
   const std::int64_t quietEnd =
       saturatingAdd(lastExecution, quietNanos.load(std::memory_order_acquire));
   return Deadline::at(std::min(hardEnd, quietEnd));
@@ -193,6 +195,10 @@ Deadline EventLoop::Parts::shutdownWakeup() const noexcept {
 bool EventLoop::Parts::confirmShutdown() {
   if (!shutdownBegun) beginShutdown();
   const std::int64_t moment = now();
+  if (upper != nullptr && upper->nextDue() <= moment) {
+    upper->runDue(moment);
+    callbackEnded();
+  }
   const std::int64_t timeout = timeoutNanos.load(std::memory_order_acquire);
   const std::int64_t quiet = quietNanos.load(std::memory_order_acquire);
   const bool busy = hasTasks() || registrations() != 0;

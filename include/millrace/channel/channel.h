@@ -172,7 +172,8 @@ class MILLRACE_API Channel : public RefCounted<Channel> {
   virtual bool isActiveNow() const noexcept = 0;
   /// Lingering: no more input for the pipeline; end the output when everything is written.
   virtual bool canLinger() const noexcept { return false; }
-  /// Reads and discards until the end; lingerDone() follows. Called after the output is ended.
+  /// Reads and discards. At the end of input lingerDone() follows, but not before the output is ended
+  /// (isOutputEnded(); it is called again then).
   virtual void doLinger() {}
   /// A message came to the end of the pipeline; what is left of it is dropped and counted.
   virtual void unhandledRead(Message& msg) noexcept;
@@ -240,6 +241,8 @@ class MILLRACE_API Channel : public RefCounted<Channel> {
     if (!hasRead || (flags_ & kReadWanted) == 0) askForMore(hasRead);
   }
   bool isLingering() const noexcept { return (flags_ & kLingering) != 0; }
+  /// Everything was written, and the peer told so.
+  bool isOutputEnded() const noexcept { return (flags_ & kOutputEnded) != 0; }
   bool isConnecting() const noexcept { return (flags_ & kConnecting) != 0; }
   BufferPool& pool() const noexcept;
   LoopChannels& local() const noexcept { return *local_; }
@@ -324,6 +327,7 @@ class MILLRACE_API Channel : public RefCounted<Channel> {
   void flushInLoop();
   void shutdownOutputInLoop(Promise<void>&& done);
   void lingerInLoop();
+  void lingerWithLoop();
 
   bool registerInLoop(Promise<void>&& done, const std::function<void(Channel&)>* fill);
   void fillPipeline(const std::function<void(Channel&)>& fill);

@@ -11,6 +11,7 @@
 #include <array>
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -37,6 +38,11 @@ class MILLRACE_API LoopAttachment {
   virtual void afterCallbacks() noexcept = 0;
   /// Begins to close everything; done when registrations() is 0.
   virtual void closeAll(CloseMode mode) = 0;
+  /// While the loop shuts down its timers are closed: what has to happen at a certain time comes from
+  /// here. Nanoseconds of the loop's clock; INT64_MAX: nothing waits.
+  virtual std::int64_t nextDue() const noexcept { return INT64_MAX; }
+  /// Does what is due.
+  virtual void runDue(std::int64_t now) noexcept { static_cast<void>(now); }
   /// Adds what was cut.
   virtual void addTo(ShutdownReport& report) const = 0;
   /// One line for each thing, for dump().

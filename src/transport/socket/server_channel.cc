@@ -114,6 +114,7 @@ int ServerChannel::doWrite(OutboundBuffer& out) {
 void ServerChannel::lost(const Error& why) noexcept {
   const Scope scope(*this);
   socket_.forget();
+  if (isForeign(why.errnoValue())) socket_.disown();
   failWith(why);
 }
 
@@ -168,6 +169,7 @@ void ServerChannel::acceptBurst() {
   if (isShortage(failure)) {
     pause(failure);
   } else if (failure != 0) {
+    if (isForeign(failure)) socket_.disown();
     failWith(Error::fromErrno(failure, "accept", local_.toString()));
   }
   if (readable_ && mayReadOn()) socket_.again();

@@ -75,6 +75,13 @@ void SocketHandle::remove() noexcept {
   interest_ = 0;
 }
 
+bool isForeign(int error) noexcept { return error == EBADF || error == ENOTSOCK; }
+
+void SocketHandle::disown() noexcept {
+  if (id_ != 0) io_->removeClosed(std::exchange(id_, 0));
+  static_cast<void>(fd_.release());
+}
+
 void SocketHandle::close() noexcept {
   if (id_ != 0) io_->removeClosed(std::exchange(id_, 0));
   fd_.reset();

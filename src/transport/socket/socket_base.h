@@ -15,6 +15,10 @@ namespace millrace {
 Result<void> setSocketOption(int fd, const OptionKey& key, const OptionValue& value);
 Result<OptionValue> getSocketOption(int fd, const OptionKey& key);
 
+/// True for what the kernel says of a descriptor that somebody closed behind our back, or of the file
+/// that got its number.
+bool isForeign(int error) noexcept;
+
 /// A member of channels: with edges, interest only grows; with levels it follows what is wanted.
 class SocketHandle {
  public:
@@ -42,6 +46,8 @@ class SocketHandle {
   void remove() noexcept;
   /// The engine has forgotten it already.
   void forget() noexcept { id_ = 0; }
+  /// The number belongs to somebody else now: it is not closed.
+  void disown() noexcept;
   /// Leaves the engine and closes.
   void close() noexcept;
 

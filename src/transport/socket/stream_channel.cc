@@ -133,6 +133,7 @@ Result<void> StreamChannel::doShutdownOutput() {
 void StreamChannel::lost(const Error& why) noexcept {
   const Scope scope(*this);
   socket_.forget();
+  if (isForeign(why.errnoValue())) socket_.disown();
   failWith(why);
 }
 
@@ -258,6 +259,7 @@ void StreamChannel::inputFailed(std::ptrdiff_t got) {
   if (got == 0) {
     inputEnded();
   } else if (got != -EAGAIN) {
+    if (isForeign(static_cast<int>(-got))) socket_.disown();
     failWith(ioError(static_cast<int>(-got), "read"));
   }
 }
@@ -300,7 +302,8 @@ void StreamChannel::ready(std::uint32_t events) noexcept {
 // --- lingering ---
 
 void StreamChannel::doLinger() {
-  if (Result<void> wanted = socket_.want(kInput); !wanted) {
+  Result<void> wanted = parked_ ? enter() : socket_.want(kInput);
+  if (!wanted) {
     lingerDone();
     return;
   }
@@ -319,11 +322,23 @@ void StreamChannel::discardInput() {
       return;
     }
     if (got <= 0) {
-      lingerDone();
+      discardEnded(got);
       return;
     }
   }
   if (!socket_.isBlocking()) socket_.again();
+}
+
+// A peer that has ended its stream may still read: what was flushed goes first.
+void StreamChannel::discardEnded(std::ptrdiff_t got) {
+  readable_ = false;
+  if (got < 0) {
+    closeNow(ioError(static_cast<int>(-got), "read"));
+  } else if (isOutputEnded()) {
+    lingerDone();
+  } else {
+    socket_.unwant(kInput);
+  }
 }
 
 // --- writing ---
@@ -376,6 +391,7 @@ int StreamChannel::writeFailed(int error) {
     waitUntilWritable();
     return 0;
   }
+  if (isForeign(error)) socket_.disown();
   if (error != ENOBUFS && error != ENOMEM) return error;
   writeLater();
   return 0;
@@ -389,7 +405,7 @@ void StreamChannel::waitUntilWritable() {
 // No event tells when the kernel has memory again.
 void StreamChannel::writeLater() {
   kernelIsFull();
-  loop().schedule(kRetryWrite, [self = ChannelPtr(this)] {
+  local().after(kRetryWrite, [self = ChannelPtr(this)] {
     auto& channel = static_cast<StreamChannel&>(*self);
     const Scope scope(channel);
     channel.flushAgain();

@@ -69,6 +69,7 @@ class StreamChannel final : public Channel, private IoClient {
   bool mayReadMore(std::size_t reads, std::size_t total) const noexcept;
   void inputFailed(std::ptrdiff_t got);
   void discardInput();
+  void discardEnded(std::ptrdiff_t got);
   void broken(std::uint32_t events);
   std::ptrdiff_t writeOnce(OutboundBuffer& out);
   bool writeWhole(const ByteBuf& bytes) noexcept;
