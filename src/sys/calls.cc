@@ -122,6 +122,8 @@ constexpr Calls kReal{
            void* argument) { return ::pthread_create(out, attributes, entry, argument); },
     .pthread_sigmask = [](int how, const sigset_t* set,
                           sigset_t* old) { return ::pthread_sigmask(how, set, old); },
+    .sigtimedwait = [](const sigset_t* set, siginfo_t* info,
+                       const timespec* timeout) { return ::sigtimedwait(set, info, timeout); },
     .sigaction = [](int signal, const struct sigaction* action,
                     struct sigaction* old) { return ::sigaction(signal, action, old); },
     .rt_tgsigqueueinfo =

@@ -3,6 +3,8 @@
 #include <millrace/sys/signal.h>
 
 #include <cerrno>
+#include <csignal>
+#include <ctime>
 #include <string>
 #include <sys/signalfd.h>
 
@@ -56,6 +58,34 @@ Result<void> blockAllSignals() {
 
 Result<void> unblockSignals(const std::vector<int>& signals) {
   return mask(SIG_UNBLOCK, signals, "pthread_sigmask(unblock)");
+}
+
+namespace {
+
+sigset_t sigpipe() noexcept {
+  sigset_t set;
+  ::sigemptyset(&set);
+  ::sigaddset(&set, SIGPIPE);
+  return set;
+}
+
+}  // namespace
+
+SigpipeGuard::SigpipeGuard() noexcept {
+  const sigset_t set = sigpipe();
+  sigset_t before;
+  ::sigemptyset(&before);
+  blockedHere_ = calls().pthread_sigmask(SIG_BLOCK, &set, &before) == 0 &&
+                 ::sigismember(&before, SIGPIPE) == 0;
+}
+
+SigpipeGuard::~SigpipeGuard() {
+  if (!blockedHere_) return;
+  const sigset_t set = sigpipe();
+  const timespec now{};
+  while (calls().sigtimedwait(&set, nullptr, &now) < 0 && errno == EINTR) {
+  }
+  calls().pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
 }
 
 Result<std::optional<int>> readSignal(int fd) {

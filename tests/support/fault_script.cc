@@ -49,6 +49,7 @@ namespace {
   X(futex, EINTR, true)               \
   X(pthread_create, EAGAIN, false)    \
   X(pthread_sigmask, 0, false)        \
+  X(sigtimedwait, 0, false)           \
   X(sigaction, 0, false)              \
   X(rt_tgsigqueueinfo, EAGAIN, false) \
   X(prctl, EPERM, false)              \

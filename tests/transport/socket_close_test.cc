@@ -354,10 +354,13 @@ TEST_P(SocketClose, WithTheLoopTriesAgainWhatTheKernelHadNoMemoryFor) {
 // F51: peers that never read: everything ends at the timeout
 TEST_P(SocketClose, WithTheLoopCutsWhatIsNotDoneInTime) {
   constexpr std::size_t kCount = 20;
-  const std::string bytes = pattern(2 << 20);
+  const std::string bytes = pattern(1 << 20);
   std::vector<Link> links;
   std::vector<Future<void>> sent;
-  for (std::size_t i = 0; i < kCount; ++i) links.push_back(link(recording(log_), {}, 4096));
+  const auto small = [](Channel& ch) {
+    EXPECT_TRUE(ch.applyOption(options::sendBuffer, OptionValue(8192)).ok());
+  };
+  for (std::size_t i = 0; i < kCount; ++i) links.push_back(link(recording(log_), small, 4096));
   for (const Link& each : links) sent.push_back(each.channel->send(ByteBuf::of(bytes)));
   settle();
 

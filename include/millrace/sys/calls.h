@@ -62,6 +62,7 @@ struct Calls {
   int (*pthread_create)(pthread_t* out, const pthread_attr_t* attributes, void* (*entry)(void*),
                         void* argument);
   int (*pthread_sigmask)(int how, const sigset_t* set, sigset_t* old);
+  int (*sigtimedwait)(const sigset_t* set, siginfo_t* info, const timespec* timeout);
   int (*sigaction)(int signal, const struct sigaction* action, struct sigaction* old);
   int (*rt_tgsigqueueinfo)(int process, int thread, int signal, siginfo_t* info);
   int (*prctl)(int operation, unsigned long argument);

@@ -24,6 +24,19 @@ MILLRACE_API Result<void> blockAllSignals();
 /// Unblocks them for the calling thread. Fails with EINVAL.
 MILLRACE_API Result<void> unblockSignals(const std::vector<int>& signals);
 
+/// While it lives no SIGPIPE comes to the calling thread: for calls that cannot refuse it, such as
+/// sendFile. One that was raised meanwhile is taken back; what was blocked before stays so.
+class MILLRACE_API SigpipeGuard {
+ public:
+  SigpipeGuard() noexcept;
+  SigpipeGuard(const SigpipeGuard&) = delete;
+  SigpipeGuard& operator=(const SigpipeGuard&) = delete;
+  ~SigpipeGuard();
+
+ private:
+  bool blockedHere_;
+};
+
 /// The number of the next pending signal, nothing if there is none.
 MILLRACE_API Result<std::optional<int>> readSignal(int fd);
 

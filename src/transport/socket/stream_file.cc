@@ -4,6 +4,7 @@
 #include "transport/socket/stream_channel.h"
 
 #include <millrace/channel/file_region.h>
+#include <millrace/sys/signal.h>
 #include <millrace/sys/socket.h>
 
 #include <algorithm>
@@ -26,7 +27,11 @@ std::ptrdiff_t StreamChannel::writeFile(OutboundBuffer& out) {
   }
   auto offset = static_cast<std::int64_t>(region->offset());
   const auto size = static_cast<std::size_t>(std::min(region->count(), kChunk));
-  std::ptrdiff_t sent = sendFile(socket_.fd(), region->fd(), offset, size);
+  std::ptrdiff_t sent = 0;
+  {
+    const SigpipeGuard quiet;  // the loop may run on a thread of the user's
+    sent = sendFile(socket_.fd(), region->fd(), offset, size);
+  }
   if (sent == -EINVAL || sent == -ENOSYS) sent = copyFile(*region, size);
   if (sent < 0) return sent;
   if (sent == 0) return -EIO;  // the file ended before the region did
