@@ -37,12 +37,13 @@ struct AcceptedSocket {
 };
 
 /// Stateless; lives for ever. Every call: any thread. The channels are not registered yet.
-class Transport {
+class MILLRACE_API Transport {
  public:
   virtual Result<ChannelPtr> newServer(EventLoop& loop, ChannelKind kind) const = 0;
   virtual Result<ChannelPtr> newClient(EventLoop& loop, ChannelKind kind) const = 0;
   /// A connected socket, accepted or foreign. Closes it on failure.
   virtual Result<ChannelPtr> adopt(EventLoop& loop, AcceptedSocket&& socket) const = 0;
+  Result<ChannelPtr> adopt(EventLoop& loop, Fd fd, const SocketAddress& peer) const;
 
  protected:
   ~Transport() = default;

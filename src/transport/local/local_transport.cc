@@ -11,6 +11,7 @@ namespace {
 
 class LocalTransport final : public Transport {
  public:
+  using Transport::adopt;
   Result<ChannelPtr> newServer(EventLoop& loop, ChannelKind) const override {
     return ChannelPtr(new LocalServerChannel(loop));
   }

@@ -41,6 +41,7 @@ bool isDatagram(ChannelKind kind) noexcept {
 
 class SocketTransport final : public Transport {
  public:
+  using Transport::adopt;
   Result<ChannelPtr> newServer(EventLoop& loop, ChannelKind kind) const override {
     Result<Fd> fd = openSocket(exampleOf(kind), SocketType::stream);
     if (!fd) return fd.error();
