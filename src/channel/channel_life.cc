@@ -68,7 +68,8 @@ bool Channel::registerInLoop(Promise<void>&& done, const std::function<void(Chan
     return false;
   }
   ref();  // the registration's
-  set(kRegistered);
+  // Handlers may write as soon as they are added; channelActive() follows.
+  set(kRegistered | (isActiveNow() ? kActive : 0));
   local_->add(*this);
   pipeline_.callPendingAdded();
   if (fill != nullptr) fillPipeline(*fill);
@@ -264,7 +265,7 @@ void Channel::closeNow(const Error& cause) {
   if (!isOpen()) return;
   const Scope scope(*this);
   spill();
-  if (isActive()) mark(kTellInactive);
+  if (isActive() && (flags_ & kEverActive) != 0) mark(kTellInactive);
   if (cause) rare().closeCause = cause;
   unset(kOpen | kActive);
   doClose();
