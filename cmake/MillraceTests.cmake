@@ -77,7 +77,33 @@ set_source_files_properties("${PROJECT_SOURCE_DIR}/tests/loop/unloaded_code_test
   COMPILE_DEFINITIONS "MILLRACE_TEST_PLUGIN=\"$<TARGET_FILE:millrace_test_plugin>\"")
 add_dependencies(millrace_loop_tests millrace_test_plugin)
 
-foreach(folder interleave checks install examples docs)
+# Two copies of a library that makes messages, by each of our compilers that is there. They take what
+# they need of the library from the program that loads them.
+set(millrace_message_plugins)
+foreach(compiler g++ clang++)
+  find_program(MILLRACE_CHECK_${compiler} ${compiler})
+  if(NOT MILLRACE_CHECK_${compiler})
+    continue()
+  endif()
+  foreach(copy first second)
+    set(plugin "${CMAKE_CURRENT_BINARY_DIR}/message_plugin.${copy}.${compiler}.so")
+    add_custom_command(OUTPUT "${plugin}"
+      COMMAND ${MILLRACE_CHECK_${compiler}} -std=c++20 -O1 -g -shared -fPIC -fvisibility=hidden
+              "-I${PROJECT_SOURCE_DIR}/include" "-I${PROJECT_SOURCE_DIR}/tests" -MD -MF "${plugin}.d"
+              -o "${plugin}" "${PROJECT_SOURCE_DIR}/tests/plugin/message_plugin.cc"
+      DEPENDS "${PROJECT_SOURCE_DIR}/tests/plugin/message_plugin.cc"
+      DEPFILE "${plugin}.d" VERBATIM)
+    list(APPEND millrace_message_plugins "${plugin}")
+  endforeach()
+endforeach()
+add_custom_target(millrace_message_plugins DEPENDS ${millrace_message_plugins})
+list(JOIN millrace_message_plugins ":" millrace_message_plugin_paths)
+set_source_files_properties("${PROJECT_SOURCE_DIR}/tests/channel/message_plugin_test.cc" PROPERTIES
+  COMPILE_DEFINITIONS "MILLRACE_MESSAGE_PLUGINS=\"${millrace_message_plugin_paths}\"")
+set_target_properties(millrace_channel_tests PROPERTIES ENABLE_EXPORTS ON)
+add_dependencies(millrace_channel_tests millrace_message_plugins)
+
+foreach(folder interleave checks compile_fail install examples docs)
   if(EXISTS "${PROJECT_SOURCE_DIR}/tests/${folder}/CMakeLists.txt")
     add_subdirectory("${PROJECT_SOURCE_DIR}/tests/${folder}")
   endif()
