@@ -131,19 +131,21 @@ TEST(EmbeddedChannel, KeepsTimeFrozenUntilItIsMoved) {
 }
 
 TEST(EmbeddedChannel, RunsWhatTasksPostAndTellsOfThoseThatDoNotEnd) {
-  EmbeddedChannel channel;
   int left = 1000;
-  std::function<void()> again = [&] {
+  bool stop = false;
+  std::function<void()> again;
+  std::function<void()> forEver;
+  EmbeddedChannel channel;
+  again = [&] {
     if (--left > 0) channel.loop().execute(again);
+  };
+  forEver = [&] {
+    if (!stop) channel.loop().execute(forEver);
   };
   channel.loop().execute(again);
   channel.runPendingTasks();
   EXPECT_EQ(left, 0);
 
-  bool stop = false;
-  std::function<void()> forEver = [&] {
-    if (!stop) channel.loop().execute(forEver);
-  };
   channel.loop().execute(forEver);
   EXPECT_THAT(textOf<std::logic_error>([&] { channel.runPendingTasks(); }),
               HasSubstr("posts itself again and again"));
