@@ -8,6 +8,7 @@
 #include <millrace/loop/loop_source.h>
 #include <millrace/transport/transports.h>
 
+#include <cerrno>
 #include <memory>
 #include <stdexcept>
 #include <utility>
@@ -192,6 +193,16 @@ Future<ChannelPtr> Bootstrap::connect(std::vector<SocketAddress> remotes) const 
   return attempt->future();
 }
 
+// What a resolver throws is a failure like any other.
+Future<std::vector<SocketAddress>> Bootstrap::ask(const std::string& host,
+                                                  std::uint16_t port) const {
+  try {
+    return (resolver_ ? resolver_ : systemResolver())(host, port);
+  } catch (...) {
+    return Future<std::vector<SocketAddress>>::of(Error::fromCurrentException("resolve " + host));
+  }
+}
+
 Future<ChannelPtr> Bootstrap::connect(std::string_view host, std::uint16_t port) const {
   check("connect");
   std::shared_ptr<LoopSource> source;
@@ -200,15 +211,18 @@ Future<ChannelPtr> Bootstrap::connect(std::string_view host, std::uint16_t port)
   auto attempt = std::make_shared<Attempt>(std::move(source), std::move(*loop), transport_, setup_,
                                            datagrams_);
   Future<ChannelPtr> future = attempt->future();
-  const Resolver resolve = resolver_ ? resolver_ : systemResolver();
-  resolve(std::string(host), port)
-      .addListener([attempt, local = local_](const Result<std::vector<SocketAddress>>& found) {
-        if (found.ok()) {
-          attempt->start(found.value(), local);
-        } else {
-          attempt->fail(found.error());
-        }
-      });
+  const std::string name(host);
+  ask(name, port)
+      .addListener(
+          [attempt, name, local = local_](const Result<std::vector<SocketAddress>>& found) {
+            if (!found.ok()) {
+              attempt->fail(found.error());
+            } else if (found.value().empty()) {
+              attempt->fail(Error::fromErrno(EADDRNOTAVAIL, "resolve", name + " (no address)"));
+            } else {
+              attempt->start(found.value(), local);
+            }
+          });
   return future;
 }
 

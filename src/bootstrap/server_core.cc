@@ -6,11 +6,13 @@
 #include <millrace/concurrent/global_executor.h>
 #include <millrace/loop/event_loop_group.h>
 #include <millrace/loop/io_handler.h>
+#include <millrace/sys/socket.h>
 #include <millrace/transport/transports.h>
 
 #include <atomic>
 #include <cerrno>
 #include <string>
+#include <sys/socket.h>
 #include <utility>
 
 namespace millrace::internal {
@@ -57,6 +59,7 @@ struct ServerCore::Binding {
   std::size_t left = 0;          // guarded by mutex
   Error failure;                 // guarded by mutex
   std::vector<ChannelPtr> made;  // guarded by mutex; by position
+  std::vector<Fd> holders;       // keep the ports that the listeners share until they have them
 
   void done(std::size_t position, Result<ChannelPtr> result) {
     std::unique_lock lock(mutex);
@@ -75,14 +78,34 @@ struct ServerCore::Binding {
       return;
     }
     core->listeners_ = std::move(made);
-    core->pauseWhenWorkersEnd();
-    for (const ChannelPtr& each : core->listeners_) each->read();
+    holders.clear();
+    core->beginToAccept();
     promise.trySuccess(Server(std::make_shared<ServerHandle>(core)));
   }
 };
 
+namespace {
+
+/// Several listeners on one port that the kernel chooses: it does so here, for all of them. The socket
+/// does not listen, so that no connection comes to it.
+Result<Fd> holdPort(SocketAddress& address) {
+  Result<Fd> holder = openSocket(address, SocketType::stream);
+  if (!holder) return holder;
+  if (Result<void> set = setOption(holder->get(), SOL_SOCKET, SO_REUSEPORT, 1); !set) {
+    return set.error();
+  }
+  if (Result<void> bound = bindSocket(holder->get(), address); !bound) return bound.error();
+  Result<SocketAddress> name = sockName(holder->get());
+  if (!name) return name.error();
+  address = *name;
+  return holder;
+}
+
+}  // namespace
+
 Future<Server> ServerCore::bind(const ServerBootstrap& from, std::vector<SocketAddress> addresses) {
   auto core = std::make_shared<ServerCore>(from);
+  auto binding = std::make_shared<Binding>();
   struct Place {
     Ref<EventLoop> loop;
     SocketAddress address;
@@ -90,7 +113,13 @@ Future<Server> ServerCore::bind(const ServerBootstrap& from, std::vector<SocketA
   std::vector<Place> places;
   for (const SocketAddress& address : addresses) {
     if (from.perLoop_) {
-      for (Ref<EventLoop>& loop : core->boss_->loops()) places.push_back({loop, address});
+      SocketAddress shared = address;
+      if (address.isInet() && address.port() == 0) {
+        Result<Fd> holder = holdPort(shared);
+        if (!holder) return Future<Server>::of(holder.error());
+        binding->holders.push_back(std::move(*holder));
+      }
+      for (Ref<EventLoop>& loop : core->boss_->loops()) places.push_back({loop, shared});
       continue;
     }
     Result<Ref<EventLoop>> loop = core->boss_->acquire();
@@ -99,7 +128,6 @@ Future<Server> ServerCore::bind(const ServerBootstrap& from, std::vector<SocketA
   }
   Promise<Server> promise(*places.front().loop);
   Future<Server> future = promise.future();
-  auto binding = std::make_shared<Binding>();
   binding->core = core;
   binding->promise = std::move(promise);
   binding->left = places.size();
@@ -141,8 +169,6 @@ Result<ChannelPtr> ServerCore::listen(EventLoop& loop, const SocketAddress& addr
   Result<ChannelPtr> made = transport->newServer(loop, *kind);
   if (!made) return made;
   Channel& channel = **made;
-  // Nothing is accepted before the whole server stands.
-  static_cast<void>(channel.applyOption(options::autoRead, OptionValue(false)));
   if (perLoop_) {
     if (Result<void> set = channel.applyOption(options::reusePort, OptionValue(true)); !set) {
       channel.close();
@@ -153,27 +179,33 @@ Result<ChannelPtr> ServerCore::listen(EventLoop& loop, const SocketAddress& addr
     channel.close();
     return applied.error();
   }
+  // Nothing is accepted before the whole server stands.
+  acceptsByItself_.store(channel.isAutoRead(), std::memory_order_relaxed);
+  static_cast<void>(channel.applyOption(options::autoRead, OptionValue(false)));
   channel.registerNow([this](Channel& registered) {
     if (parent_.filler()) parent_.filler()(registered);
     registered.pipeline().emplaceLast<Acceptor>(shared_from_this());
   });
-  if (!channel.isOpen()) return Error(Errc::closed, "bind", channel.describe());
+  if (!channel.isOpen()) {
+    const Error cause = channel.closeCause();
+    return cause ? cause : Error(Errc::closed, "bind", channel.describe());
+  }
   channel.bind(address).addListener(
       [done = std::move(bound)](const Result<void>& result) { done.tryComplete(result); });
   return made;
 }
 
 // The listeners stop before the workers do, so that nobody is accepted and then sent away.
-void ServerCore::pauseWhenWorkersEnd() {
+void ServerCore::beginToAccept() {
   const std::uint64_t id = workers_->addShutdownListener([weak = weak_from_this()] {
     const std::shared_ptr<ServerCore> self = weak.lock();
     if (self == nullptr) return;
     for (const ChannelPtr& each : self->listeners_) each->setAutoRead(false);
   });
-  for (const ChannelPtr& each : listeners_) {
-    each->setAutoRead(id != 0);
-  }
   if (id == 0) return;
+  if (acceptsByItself_.load(std::memory_order_relaxed)) {
+    for (const ChannelPtr& each : listeners_) each->setAutoRead(true);
+  }
   listeners_.front()->closeFuture().addListener(
       [workers = workers_, id] { workers->removeShutdownListener(id); });
 }
@@ -190,10 +222,15 @@ void ServerCore::adopt(Channel& listener, AcceptedSocket&& socket) {
   }
   if ((*loop)->inEventLoop()) return adoptHere(**loop, ChannelPtr(&listener), std::move(socket));
   EventLoop& target = **loop;
-  target.executeOwn([self = shared_from_this(), loop = std::move(*loop),
-                     parent = ChannelPtr(&listener), socket = std::move(socket)]() mutable {
-    self->adoptHere(*loop, parent, std::move(socket));
-  });
+  const std::string peer = target.isShuttingDown() ? socket.peer.toString() : std::string();
+  const bool taken =
+      target.executeOwn([self = shared_from_this(), loop = std::move(*loop),
+                         parent = ChannelPtr(&listener), socket = std::move(socket)]() mutable {
+        self->adoptHere(*loop, parent, std::move(socket));
+      });
+  if (taken) return;
+  log(LogLevel::warn, "bootstrap", listener.describe(), ": a connection of ", peer,
+      " is closed: ", target.name(), " is shut down");
 }
 
 void ServerCore::adoptHere(EventLoop& loop, const ChannelPtr& listener, AcceptedSocket&& socket) {

@@ -11,6 +11,7 @@
 #include <millrace/loop/loop_source.h>
 #include <millrace/sys/socket_address.h>
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -36,8 +37,7 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore> {
  private:
   struct Binding;
   Result<ChannelPtr> listen(EventLoop& loop, const SocketAddress& address, Promise<void> bound);
-  void bound();
-  void pauseWhenWorkersEnd();
+  void beginToAccept();
   void adoptHere(EventLoop& loop, const ChannelPtr& listener, AcceptedSocket&& socket);
 
   const std::shared_ptr<LoopSource> boss_;     // shared with the group
@@ -47,6 +47,7 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore> {
   const ChannelSetup parent_;
   const ChannelSetup child_;
   const bool perLoop_;
+  std::atomic<bool> acceptsByItself_{true};
   std::vector<ChannelPtr> listeners_;  // constant once bound
   std::mutex mutex_;
   std::shared_ptr<Drain> drain_;  // guarded by mutex_; shared with the loops that work on it

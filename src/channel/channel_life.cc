@@ -143,8 +143,11 @@ void Channel::bindInLoop(const SocketAddress& local, Promise<void>&& done) {
     done.tryFailure(bound.error());
     return;
   }
+  // Whoever waits for the future finds it active.
+  const bool first = !isActive() && isActiveNow();
+  if (first) set(kActive);
   done.trySuccess();
-  if (isOpen() && !isActive() && isActiveNow()) becomeActive();
+  if (first && isOpen()) becomeActive();
 }
 
 void Channel::connectInLoop(const SocketAddress& remote, const SocketAddress& local,
@@ -170,8 +173,10 @@ void Channel::connectInLoop(const SocketAddress& remote, const SocketAddress& lo
     return;
   }
   if (*connected) {
+    const bool first = !isActive();
+    set(kActive);
     done.trySuccess();
-    if (isOpen() && !isActive()) becomeActive();
+    if (first && isOpen()) becomeActive();
     return;
   }
   Rare& more = rare();
@@ -202,6 +207,7 @@ void Channel::connectDone(const Error& failure) {
     closeNow(failure);
     return;
   }
+  set(kActive);
   done.trySuccess();
   if (!isOpen()) return;
   becomeActive();

@@ -76,6 +76,7 @@ class MILLRACE_API Bootstrap {
 
  private:
   void check(const char* call) const;
+  Future<std::vector<SocketAddress>> ask(const std::string& host, std::uint16_t port) const;
 
   Result<Ref<EventLoop>> acquire(std::shared_ptr<LoopSource>& source) const;
 
