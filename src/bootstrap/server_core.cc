@@ -287,7 +287,8 @@ Future<DrainReport> ServerCore::drain(Duration timeout) {
   }
   drain->limit(timeout);
   if (!first) return drain->future();
-  close().addListener([self = shared_from_this(), drain] {
+  for (const ChannelPtr& each : listeners_) static_cast<void>(each->closeGracefully());
+  closeFuture().addListener([self = shared_from_this(), drain] {
     const std::shared_ptr<LoopSource>& where = self->perLoop_ ? self->boss_ : self->workers_;
     drain->begin(where->loops(), self->listeners_);
   });

@@ -148,21 +148,13 @@ void ServerChannel::acceptBurst() {
   int taken = 0;
   int failure = 0;
   do {
-    AcceptedSocket accepted;
-    const int fd = acceptNow(socket_.fd(), &accepted.peer);
-    if (fd < 0) {
-      if (concernsOneConnection(-fd)) {
-        ++taken;  // a flood of them must not keep the loop
-        continue;
-      }
+    const int error = acceptOne();
+    if (error != 0) {
       readable_ = false;
-      if (fd != -EAGAIN) failure = -fd;
+      if (error != EAGAIN) failure = error;
       break;
     }
-    if (hasPaused_) resume();
-    accepted.fd = Fd(fd);
     ++taken;
-    pipeline().fireChannelRead(Message(std::move(accepted)));
   } while (taken < most && mayContinueBurst());
   if (socket_.isBlocking()) readable_ = false;  // the engine tells when there is more
   endBurst(taken != 0);
@@ -173,6 +165,26 @@ void ServerChannel::acceptBurst() {
     failWith(Error::fromErrno(failure, "accept", local_.toString()));
   }
   if (readable_ && mayReadOn()) socket_.again();
+}
+
+// 0, or the errno that ends the burst. One connection's failure counts as a connection: a flood of
+// them must not keep the loop.
+int ServerChannel::acceptOne() {
+  AcceptedSocket accepted;
+  const int fd = acceptNow(socket_.fd(), &accepted.peer);
+  if (fd < 0) return concernsOneConnection(-fd) ? 0 : -fd;
+  if (hasPaused_) resume();
+  accepted.fd = Fd(fd);
+  pipeline().fireChannelRead(Message(std::move(accepted)));
+  return 0;
+}
+
+// Those who are in the queue already would see a reset: they are taken, and end gracefully.
+void ServerChannel::doLinger() {
+  int left = backlog_;
+  while (left > 0 && isOpen() && acceptOne() == 0) --left;
+  if (left != backlog_) pipeline().fireChannelReadComplete();
+  lingerDone();
 }
 
 // The connections wait in the kernel meanwhile. Said once, however long it lasts.

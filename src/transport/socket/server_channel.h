@@ -33,12 +33,16 @@ class ServerChannel final : public Channel, private IoClient {
   void doStopRead() override;
   int doWrite(OutboundBuffer& out) override;
   bool isActiveNow() const noexcept override { return listening_; }
+  bool canLinger() const noexcept override { return true; }
+  Result<void> doShutdownOutput() override { return {}; }
+  void doLinger() override;
 
   // --- IoClient ---
   void ready(std::uint32_t events) noexcept override;
   void lost(const Error& why) noexcept override;
 
   void acceptBurst();
+  int acceptOne();
   void pause(int error);
   void resume();
 
