@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who a channel is, what hangs on it, and its options.
+#include "support/log_capture.h"
 #include "support/loop_test.h"
 #include "support/recorder.h"
 
@@ -93,6 +94,7 @@ TEST(Channel, BelongsToOneLoop) {
 
 // C194
 TEST(Channel, IsClosedByALoopThatCannotHaveIt) {
+  test::LogCapture quiet("warn");
   EmbeddedChannel channel({.registered = false});
   static_cast<void>(channel.loop().shutdownGracefully());
   ASSERT_TRUE(channel.loop().isTerminated());

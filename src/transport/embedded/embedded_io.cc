@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The network of an EmbeddedChannel: two queues instead of a peer.
+#include "channel/channel_fast.h"
 #include "loop/readable_name.h"
 #include "transport/embedded/embedded_parts.h"
 
