@@ -163,8 +163,7 @@ TEST_P(BackPressure, OfManyLeavesOthersAlone) {
     ASSERT_EQ(calm.peer.receive(4), "ping");
   }
   for (const Link& each : slow) {
-    EXPECT_LE(inLoop([&] { return each.channel->pendingBytes(); }),
-              kMarks.high + kSizes.max + 512);
+    EXPECT_LE(inLoop([&] { return each.channel->pendingBytes(); }), kMarks.high + kSizes.max + 512);
   }
   for (Link& each : slow) each.peer.close();
 }

@@ -29,8 +29,8 @@ struct Frames : ChannelHandler {
     held += bytes.text();
     for (;;) {
       if (held.size() < 2) return;
-      const std::size_t size = static_cast<std::uint8_t>(held[0]) * 256U +
-                               static_cast<std::uint8_t>(held[1]);
+      const std::size_t size =
+          static_cast<std::uint8_t>(held[0]) * 256U + static_cast<std::uint8_t>(held[1]);
       if (held.size() < 2 + size) return;
       ctx.fireChannelRead(ByteBuf::of(std::string_view(held).substr(2, size)));
       held.erase(0, 2 + size);
@@ -71,7 +71,7 @@ std::string framed(std::size_t size, unsigned seed) {
 
 class EveryByte : public NetTest {
  protected:
-  enum class Break { reset, end, stall };
+  enum class Break { reset, end, stall, resetReading, endReading };
 
   /// Frames of several sizes, one larger than the receive buffer; 2,060 bytes with their lengths.
   static const std::string& exchange() {
@@ -113,9 +113,11 @@ class EveryByte : public NetTest {
           const ReceiveSizes sizes{kReceive, kReceive, kReceive};
           EXPECT_TRUE(ch.applyOption(options::receiveSizes, OptionValue(sizes)).ok());
         });
-    const std::size_t whole = wholeFrames(count);
+    const bool reading = how == Break::resetReading || how == Break::endReading;
+    const std::size_t sent = reading ? exchange().size() : count;
+    const std::size_t whole = wholeFrames(sent);
     const std::size_t answered = bytesOfFrames(whole);
-    one.peer.send(std::string_view(exchange()).substr(0, count));
+    one.peer.send(std::string_view(exchange()).substr(0, sent));
     switch (how) {
       case Break::reset:
         one.peer.reset();
@@ -125,9 +127,17 @@ class EveryByte : public NetTest {
         ASSERT_TRUE(test::same(one.peer.receiveAll(), exchange().substr(0, answered)));
         ASSERT_EQ(one.peer.error(), 0);
         break;
+      case Break::resetReading:
+        ASSERT_TRUE(test::same(one.peer.receive(count), exchange().substr(0, count)));
+        one.peer.reset();
+        break;
+      case Break::endReading:
+        ASSERT_TRUE(test::same(one.peer.receive(count), exchange().substr(0, count)));
+        one.peer.close();
+        break;
       case Break::stall:
         ASSERT_TRUE(test::same(one.peer.receive(answered), exchange().substr(0, answered)));
-        ASSERT_TRUE(one.channel->isActive());
+        ASSERT_TRUE(one.channel->isOpen());
         static_cast<void>(one.channel->close());
         break;
     }
@@ -135,10 +145,10 @@ class EveryByte : public NetTest {
 
     std::vector<std::string> events = log->events();
     const auto exceptions = std::erase(events, "exception");
-    ASSERT_LE(exceptions, how == Break::reset ? 1U : 0U);
-    ASSERT_EQ(events, (std::vector<std::string>{"added", "active", "inactive", "unregistered",
-                                                "removed"}));
-    if (how == Break::reset) {
+    ASSERT_LE(exceptions, how == Break::end || how == Break::stall ? 0U : 1U);
+    ASSERT_EQ(events,
+              (std::vector<std::string>{"added", "active", "inactive", "unregistered", "removed"}));
+    if (how == Break::reset || reading) {
       ASSERT_LE(frames, whole);
     } else {
       ASSERT_EQ(frames, whole);
@@ -162,6 +172,10 @@ TEST_P(EveryByte, MayBeTheLastBeforeAReset) { breakEverywhere(Break::reset); }
 
 // Must show 8; F14
 TEST_P(EveryByte, MayBeTheLastBeforeTheEnd) { breakEverywhere(Break::end); }
+
+// Must show 8; F16: in the other direction
+TEST_P(EveryByte, OfTheAnswersMayBeTheLastBeforeAReset) { breakEverywhere(Break::resetReading); }
+TEST_P(EveryByte, OfTheAnswersMayBeTheLastBeforeTheEnd) { breakEverywhere(Break::endReading); }
 
 // Must show 8
 TEST_P(EveryByte, MayBeTheLastForEver) { breakEverywhere(Break::stall); }

@@ -11,6 +11,8 @@
 #include <gmock/gmock.h>
 
 #include <cerrno>
+#include <cstring>
+#include <sys/socket.h>
 #include <thread>
 
 namespace millrace {
@@ -31,6 +33,23 @@ using testing::StartsWith;
 
 void noAutoRead(Channel& channel) {
   EXPECT_TRUE(channel.applyOption(options::autoRead, OptionValue(false)).ok());
+}
+
+void sendWithDescriptor(int fd, std::string_view bytes) {
+  iovec part{const_cast<char*>(bytes.data()), bytes.size()};  // NOLINT: only read
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  cmsghdr* header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(sizeof(int));
+  const int standard = 0;
+  std::memcpy(CMSG_DATA(header), &standard, sizeof standard);
+  EXPECT_EQ(::sendmsg(fd, &message, 0), static_cast<ssize_t>(bytes.size()));
 }
 
 class SocketRead : public NetTest {
@@ -351,6 +370,28 @@ TEST_P(SocketRead, TellsNobodyOfAReadThatBringsNothing) {
 
   EXPECT_EQ(log_->bytes(), "abcdef");
   EXPECT_LE(script.count("recv"), 5U);
+}
+
+// F7: reads that end early though there is more: at urgent data (TCP), where descriptors come along
+// (Unix). What is behind comes without anything new having to happen.
+TEST_P(SocketRead, GoesOnBehindReadsThatEndEarly) {
+  auto [channel, peer] = link(recording(log_));
+  {
+    const Held held(loop());
+    for (const char* part : {"abc", "def", "ghi"}) {
+      if (isTcp()) {
+        peer.send(part);
+        if (*part == 'a') {
+          EXPECT_EQ(::send(peer.fd(), "!", 1, MSG_OOB), 1);
+        }
+      } else {
+        sendWithDescriptor(peer.fd(), part);
+      }
+    }
+  }
+
+  ASSERT_TRUE(log_->awaitBytes(9));
+  EXPECT_EQ(log_->bytes(), "abcdefghi");
 }
 
 // F6: every call is broken by a signal at first

@@ -89,7 +89,10 @@ Result<void> StreamChannel::enter() {
   parked_ = false;
   predictor_.begin(settings().receiveSizes);
   IoClient& client = fdReceiver_ == nullptr ? static_cast<IoClient&>(*this) : *fdReceiver_;
-  return socket_.add(*loop().io().readiness(), kInput, client);
+  Result<void> added = socket_.add(*loop().io().readiness(), kInput | kUrgent, client);
+  // Unix sockets end a read where descriptors or credentials come along, though there is more.
+  if (socket_.isEdge() && !remote_.isInet()) thorough_ = true;
+  return added;
 }
 
 void StreamChannel::doDeregister() noexcept { socket_.remove(); }
@@ -201,7 +204,7 @@ void StreamChannel::doStopRead() { socket_.unwant(kInput); }
   internal::Block* block = receive(room, got);
   const auto count = static_cast<std::size_t>(got);
   // Nothing, a failure (a large number), or as much as there is room for.
-  if (__builtin_expect(count - 1 >= room - 1 || ending_, 0)) {
+  if (__builtin_expect(count - 1 >= room - 1 || thorough_, 0)) {
     readable_ = true;
     return readBurstFrom(block, got);
   }
@@ -235,7 +238,7 @@ void StreamChannel::readBurst() {
     total += count;
     if (count == predictor_.guess()) {
       predictor_.filled();
-    } else if (!ending_) {
+    } else if (!thorough_) {
       readable_ = false;
     }
     if (socket_.isBlocking()) readable_ = false;  // the engine tells when there is more
@@ -287,7 +290,8 @@ void StreamChannel::ready(std::uint32_t events) noexcept {
   }
   if ((events & (kInput | kFailed | kHangup)) != 0) {
     readable_ = true;
-    if ((events & (kPeerClosed | kFailed | kHangup)) != 0) ending_ = true;
+    // Urgent data ends reads, too, and the end or a failure come behind all of it.
+    if ((events & (kPeerClosed | kFailed | kHangup | kUrgent)) != 0) thorough_ = true;
   }
   if (!isOpen() || !readable_) return;
   if (isLingering()) {

@@ -96,7 +96,7 @@ class StreamChannel final : public Channel, private IoClient {
   std::ptrdiff_t unexpected_ = 0;           // what writeWhole() got instead
   bool connected_;
   bool readable_ = false;  // something may be there to read
-  bool ending_ = false;    // the end, or a failure, is behind what can be read
+  bool thorough_ = false;  // a short read does not mean that there is no more
   bool parked_ = false;    // out of the engine, which would report a hang-up again and again
 };
 
