@@ -3,7 +3,6 @@
 
 #include <millrace/base/log.h>
 #include <millrace/channel/message.h>
-#include <millrace/concurrent/global_executor.h>
 #include <millrace/loop/event_loop_group.h>
 #include <millrace/loop/io_handler.h>
 #include <millrace/sys/socket.h>
@@ -297,8 +296,10 @@ Future<DrainReport> ServerCore::drain(Duration timeout) {
 
 ServerHandle::~ServerHandle() {
   constexpr Duration kPatience = std::chrono::seconds(15);
+  const LoopSource& boss = core_->boss();
+  if (boss.isForked()) return;  // the server is the parent's
   const Future<DrainReport> drained = core_->drain(kPatience);
-  if (EventLoop::current() != nullptr || globalExecutor().inEventLoop()) return;
+  if (!boss.mayWait()) return;
   drained.await(Deadline::after(kPatience + std::chrono::seconds(1)));
 }
 

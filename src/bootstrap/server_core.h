@@ -29,6 +29,7 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore> {
   /// A connection becomes a channel of a worker loop. On the listening channel's loop.
   void adopt(Channel& listener, AcceptedSocket&& socket);
 
+  const LoopSource& boss() const noexcept { return *boss_; }
   const std::vector<ChannelPtr>& listeners() const noexcept { return listeners_; }
   Future<void> closeFuture();
   Future<void> close();

@@ -18,12 +18,12 @@ EventLoopGroup::EventLoopGroup(int loops, IoFactory io)
     : EventLoopGroup(LoopOptions().loops(loops).io(std::move(io))) {}
 
 EventLoopGroup::EventLoopGroup(const LoopOptions& options)
-    : core_(std::make_shared<Core>(options)), forkGeneration_(currentForkGeneration()) {
+    : core_(std::make_shared<Core>(options)) {
   core_->makeAll(this);
 }
 
 EventLoopGroup::~EventLoopGroup() {
-  const bool forked = forkGeneration_ != currentForkGeneration();
+  const bool forked = core_->isForked();
   if (!forked) {
     core_->tellListeners();
     std::lock_guard lock(core_->mutex);
@@ -35,12 +35,9 @@ EventLoopGroup::~EventLoopGroup() {
     loop->parts_->group.store(nullptr, std::memory_order_release);
   }
   if (!forked) core_->endIfEmpty();
-  if (forked || isExiting()) return;
-  if (EventLoop::current() != nullptr || globalExecutor().inEventLoop()) {
-    // Waiting here could wait for ourselves. The threads end on their own; each loop lives until
-    // then.
-    return;
-  }
+  // Waiting inside a loop's turn could wait for ourselves. The threads end on their own; each loop
+  // lives until then.
+  if (!core_->mayWait()) return;
   bool all = true;
   for (const Ref<EventLoop>& loop : core_->children) {
     const Duration patience(
@@ -129,7 +126,7 @@ bool EventLoopGroup::removeShutdownListener(std::uint64_t id) {
 
 Future<ShutdownReport> EventLoopGroup::shutdownGracefully(Duration quiet, Duration timeout) {
   checkPeriods(quiet, timeout);
-  const bool forked = forkGeneration_ != currentForkGeneration();
+  const bool forked = core_->isForked();
   if (!forked) core_->tellListeners();
   for (const Ref<EventLoop>& loop : core_->children) {
     static_cast<void>(loop->shutdownGracefully(quiet, timeout));

@@ -19,7 +19,15 @@ std::string nameOf(const LoopOptions::Values& values) {
 
 }  // namespace
 
+LoopSource::LoopSource() noexcept : forkGeneration_(currentForkGeneration()) {}
 LoopSource::~LoopSource() = default;
+
+bool LoopSource::isForked() const noexcept { return currentForkGeneration() != forkGeneration_; }
+
+bool LoopSource::mayWait() const noexcept {
+  return !isForked() && !isExiting() && EventLoop::current() == nullptr &&
+         !globalExecutor().inEventLoop();
+}
 
 EventLoopGroup::Core::Core(const LoopOptions& given)
     : options(given),

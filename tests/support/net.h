@@ -7,6 +7,7 @@
 #include "support/engines.h"
 #include "support/log_capture.h"
 
+#include <millrace/bootstrap/bootstrap.h>
 #include <millrace/bootstrap/server_bootstrap.h>
 #include <millrace/channel/channel.h>
 #include <millrace/channel/channel_handler.h>

@@ -118,7 +118,6 @@ class MILLRACE_API EventLoopGroup final : public EventExecutor {
   std::size_t endedLoops() const noexcept;
 
   std::shared_ptr<Core> core_;  // shared with the listeners on the loops' ends
-  const std::uint64_t forkGeneration_;
 };
 
 }  // namespace millrace

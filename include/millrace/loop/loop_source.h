@@ -18,7 +18,14 @@ class EventLoop;
 /// running.
 class MILLRACE_API LoopSource {
  public:
+  LoopSource() noexcept;
   virtual ~LoopSource();
+
+  /// True in a child process of the one that made it: its loops' threads stayed in the parent.
+  bool isForked() const noexcept;
+  /// False where waiting for its loops would be in vain or for ever: inside a loop's turn, in a
+  /// forked child, while the program exits.
+  bool mayWait() const noexcept;
 
   /// A loop for a new channel: the next one of a fixed group; of a group on demand an idle one, or a
   /// new one. Fails with Errc::rejected if there are too many, or the group shuts down.
@@ -30,6 +37,9 @@ class MILLRACE_API LoopSource {
   /// See EventLoopGroup::addShutdownListener.
   virtual std::uint64_t addShutdownListener(Task listener) = 0;
   virtual bool removeShutdownListener(std::uint64_t id) = 0;
+
+ private:
+  const std::uint64_t forkGeneration_;
 };
 
 }  // namespace millrace

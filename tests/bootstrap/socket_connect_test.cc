@@ -5,7 +5,6 @@
 #include "support/net.h"
 
 #include <millrace/base/manual_clock.h>
-#include <millrace/bootstrap/bootstrap.h>
 #include <millrace/channel/context.h>
 #include <millrace/transport/transports.h>
 

@@ -2,7 +2,6 @@
 // Every option of options:: on a socket that has it, read back by getsockopt(2) itself.
 #include "support/net.h"
 
-#include <millrace/bootstrap/bootstrap.h>
 #include <millrace/transport/transports.h>
 
 #include <gmock/gmock.h>
