@@ -4,6 +4,7 @@
 
 #include <millrace/bootstrap/bootstrap.h>
 #include <millrace/channel/context.h>
+#include <millrace/handler/logging_handler.h>
 #include <millrace/loop/event_loop.h>
 #include <millrace/loop/event_loop_group.h>
 #include <millrace/loop/io.h>
@@ -16,6 +17,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace millrace::test {
@@ -148,6 +150,33 @@ TEST(ChannelAndLoop, BelongTogetherForLife) {
   const std::vector<std::string> order = {"added",    "registered",   "active",
                                           "inactive", "unregistered", "removed"};
   for (const auto& [id, events] : notes.events) EXPECT_EQ(events, order) << id;
+}
+
+// C209: backlog by option, waiting for bind, parking on closeFuture, both groups end gracefully
+TEST(TheProgramOfTheSeeds, ServesUntilItIsClosed) {
+  EventLoopGroup boss(1);
+  EventLoopGroup workers(2);
+  const Server server = ServerBootstrap()
+                            .group(boss, workers)
+                            .option(options::backlog, 100)
+                            .handler(std::make_shared<LoggingHandler>(LogLevel::debug))
+                            .childHandler(echoing())
+                            .bind(SocketAddress::loopback4(0))
+                            .sync()
+                            .get();
+  std::thread somebody([&server] {
+    Peer peer = Peer::to(server.address());
+    peer.send("hello");
+    EXPECT_EQ(peer.receive(5), "hello");
+    server.close();
+  });
+
+  server.closeFuture().sync();
+  somebody.join();
+
+  EXPECT_FALSE(server.channel().isOpen());
+  EXPECT_FALSE(workers.shutdownGracefully().get().timedOut);
+  EXPECT_FALSE(boss.shutdownGracefully().get().timedOut);
 }
 
 // C048

@@ -25,7 +25,7 @@ void burst(ReceivePredictor& predictor, std::size_t total) {
   predictor.burstEnded(total, predictor.guess());
 }
 
-// behaviour 3.12: defaults; ours go up to 512 KiB
+// behaviour 3.12: defaults; ours go up to 512 KiB; C135
 TEST(ReceivePredictor, BeginsWithTheInitialSize) {
   EXPECT_EQ(ReceivePredictor().guess(), 2048U);
   EXPECT_EQ(begun({}).guess(), 2048U);
