@@ -92,7 +92,7 @@ class NoChildren final : public Transport {
   Result<ChannelPtr> newClient(EventLoop& loop, ChannelKind kind) const override {
     return real_.newClient(loop, kind);
   }
-  Result<ChannelPtr> adopt(EventLoop&, Fd, const SocketAddress&) const override {
+  Result<ChannelPtr> adopt(EventLoop&, AcceptedSocket&&) const override {
     return Error::fromErrno(ENOMEM, "adopt");
   }
 
