@@ -46,7 +46,7 @@ class SocketWrite : public NetTest {
 
 // F18: the kernel takes as few bytes as it likes
 TEST_P(SocketWrite, ResumesAtTheExactByte) {
-  for (const std::size_t most : {1, 2, 7, 100}) {
+  for (const std::size_t most : {1U, 2U, 7U, 100U}) {
     SCOPED_TRACE(most);
     auto [channel, peer] = link(recording(log_));
     const std::uint64_t before = channelMetrics(loop()).bytesWritten;
