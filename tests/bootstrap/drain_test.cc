@@ -339,6 +339,7 @@ TEST_P(Draining, PausesTheListenerWhenTheWorkersEnd) {
   EXPECT_EQ(peer.error(), 0);
   peer.close();
   ASSERT_TRUE(succeeds(ended));
+  settle();
   const std::size_t accepted = log_->count("message");
   const Peer late = Peer::to(server.address());
   settle();
