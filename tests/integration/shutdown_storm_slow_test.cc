@@ -75,7 +75,7 @@ std::uint16_t portOf(const Peer& peer) {
   return SocketAddress::fromRaw(&raw, size)->port();
 }
 
-enum class By { drain, destructor, signal, group };
+enum class By { drain, destructor, signal };
 
 class ShutdownStorm : public testing::TestWithParam<By> {};
 
@@ -130,10 +130,6 @@ TEST_P(ShutdownStorm, LosesNoAnswer) {
         server->closeFuture().sync();
         EXPECT_EQ(server->drain(10s).get().cut, 0u);
         break;
-      case By::group:
-        EXPECT_EQ(workers->shutdownGracefully(0s, 10s).get().channelsCut, 0u);
-        server->close().sync();
-        break;
     }
     clients.join();
     server.reset();
@@ -154,14 +150,12 @@ std::string nameOf(const testing::TestParamInfo<By>& row) {
       return "Destructor";
     case By::signal:
       return "Signal";
-    case By::group:
-      return "Group";
   }
   return "";
 }
 
 INSTANTIATE_TEST_SUITE_P(Stop, ShutdownStorm,
-                         testing::Values(By::drain, By::destructor, By::signal, By::group), nameOf);
+                         testing::Values(By::drain, By::destructor, By::signal), nameOf);
 
 }  // namespace
 }  // namespace millrace::test
