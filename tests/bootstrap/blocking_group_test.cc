@@ -11,6 +11,7 @@
 
 #include <gtest/gtest.h>
 
+#include <latch>
 #include <set>
 #include <stdexcept>
 #include <string>
@@ -136,25 +137,30 @@ TEST(BlockingGroup, UsesAnIdleThreadAgain) {
 // is pushed to wake it
 TEST(BlockingGroup, RunsWhatWaitsBeforeALoopIsIdle) {
   EventLoopGroup workers(0, io::blocking());
-  std::vector<int> order;
   EventLoopGroup boss(1);
-  const Server server = ServerBootstrap()
-                            .group(boss, workers)
-                            .childHandler([&](Channel& channel) {
-                              channel.closeFuture().addListener([&order, &channel] {
-                                order.push_back(1);
-                                channel.loop().execute([&order] { order.push_back(2); });
-                              });
-                            })
-                            .bind(SocketAddress::loopback4(0))
-                            .get();
+  std::vector<int> order;
+  std::latch ran(1);
+  const Server server =
+      ServerBootstrap()
+          .group(boss, workers)
+          .childHandler([&](Channel& channel) {
+            channel.closeFuture().addListener([&order, &ran, &loop = channel.loop()] {
+              order.push_back(1);
+              loop.execute([&order, &ran] {
+                order.push_back(2);
+                ran.count_down();
+              });
+            });
+          })
+          .bind(SocketAddress::loopback4(0))
+          .get();
 
   Peer::to(server.address()).close();
+  ran.wait();
+  workers.begin()->submit([&order] { order.push_back(3); }).sync();
 
-  ASSERT_TRUE(soon([&] { return workers.size() == 1 && workers.metrics().registrations == 0; }));
-  (*workers.begin()).submit([&order] { order.push_back(3); }).sync();
-  EXPECT_EQ(order.front(), 1);
-  EXPECT_TRUE(std::find(order.begin(), order.end(), 2) != order.end());
+  EXPECT_EQ(order, (std::vector<int>{1, 2, 3}));
+  EXPECT_EQ(workers.size(), 1u);
 }
 
 // C221
