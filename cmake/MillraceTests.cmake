@@ -53,6 +53,8 @@ function(millrace_add_layer_tests program layer label)
   target_compile_options(${program} PRIVATE "${millrace_pch_options}")
   target_link_libraries(${program} PRIVATE millrace_test_support)
   target_precompile_headers(${program} REUSE_FROM millrace_test_support)
+  set_target_properties(${program} PROPERTIES UNITY_BUILD ${MILLRACE_UNITY_TESTS}
+                                              UNITY_BUILD_BATCH_SIZE 10)
   millrace_discover_tests(${program} ${layer} ${label})
 endfunction()
 

@@ -172,6 +172,7 @@ void Channel::connectInLoop(const SocketAddress& remote, const SocketAddress& lo
     closeNow(connected.error());
     return;
   }
+  addressesAreKnown();
   if (*connected) {
     const bool first = !isActive();
     set(kActive);
@@ -274,6 +275,7 @@ void Channel::closeNow(const Error& cause) {
   if (isActive() && (flags_ & kEverActive) != 0) mark(kTellInactive);
   if (cause) rare().closeCause = cause;
   unset(kOpen | kActive);
+  while ((state_.load(std::memory_order_seq_cst) & kPinned) != 0) cpuRelax();  // see whileOpen()
   doClose();
   if (internal::ResultState<void>* state = closeState_.load(std::memory_order_seq_cst)) {
     state->complete(Result<void>());

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "concurrent/shutdown_periods.h"
 #include "concurrent/thread_pool_core.h"
 
 #include <millrace/base/check.h>
@@ -15,14 +16,6 @@ namespace {
 constexpr std::size_t kWaitingPerThread = 256;
 
 Atomic<std::uint64_t> lastPoolNumber{0};
-
-void checkPeriods(Duration quiet, Duration timeout) {
-  if (quiet.count() >= 0 && timeout >= quiet) return;
-  throw std::invalid_argument(
-      "shutdownGracefully(" + std::to_string(quiet.count()) + "ns, " +
-      std::to_string(timeout.count()) +
-      "ns): neither may be negative, nor the timeout below the quiet period");
-}
 
 }  // namespace
 

@@ -39,8 +39,10 @@ struct OffloadHandler::State final : std::enable_shared_from_this<State> {
     waiting.pop_front();
     if (pool.tryExecute(std::move(task))) return;
     busy = false;
+    // A message cannot be left out: those behind it would come too early.
+    const ChannelPtr channel(&ctx->channel());
     ctx->fireExceptionCaught(Error(Errc::rejected, "offload", "the pool of threads is full"));
-    ctx->close();
+    channel->close();
   }
 
   void done(Outcome& outcome) {
@@ -83,10 +85,11 @@ void OffloadHandler::handlerRemoved(Context&) {
 }
 
 void OffloadHandler::channelRead(Context& ctx, Message&& msg) {
-  if (const ByteBuf* bytes = msg.as<ByteBuf>(); bytes != nullptr) msg.as<ByteBuf>()->compact();
+  if (ByteBuf* bytes = msg.as<ByteBuf>()) bytes->compact();  // it may wait for long
   state_->waiting.push_back(std::move(msg));
   state_->beginNext();
   if (state_->paused || state_->waiting.size() <= state_->limit) return;
+  if (!ctx.channel().isAutoRead()) return;  // whoever reads by himself decides himself
   state_->paused = true;
   ctx.channel().setAutoRead(false);
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The start of a loop's thread, its shutdown and its end. See docs/design/start-and-shutdown.md.
+#include "concurrent/shutdown_periods.h"
 #include "loop/event_loop_parts.h"
 #include "loop/watchdog.h"
 
@@ -133,15 +134,6 @@ void raiseTo(Atomic<std::int64_t>& value, std::int64_t wanted) noexcept {
 }
 
 }  // namespace
-
-void checkPeriods(Duration quiet, Duration timeout) {
-  if (quiet.count() < 0 || timeout < quiet) {
-    throw std::invalid_argument(
-        "shutdownGracefully(): a quiet period of " + std::to_string(quiet.count()) +
-        "ns and a timeout of " + std::to_string(timeout.count()) +
-        "ns do not fit; quiet must not be negative and the timeout not below it");
-  }
-}
 
 Future<ShutdownReport> EventLoop::shutdownGracefully(Duration quiet, Duration timeout) {
   checkPeriods(quiet, timeout);

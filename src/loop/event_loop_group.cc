@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "concurrent/shutdown_periods.h"
 #include "loop/group_core.h"
 
 #include <millrace/base/log.h>

@@ -253,9 +253,6 @@ struct EventLoop::Parts final : IoLoop, ClockListener {
   Error bodyFailure;
 };
 
-/// Throws std::invalid_argument unless 0 <= quiet <= timeout.
-void checkPeriods(Duration quiet, Duration timeout);
-
 /// Counts forks: a loop of another generation belongs to the parent process.
 extern std::atomic<std::uint64_t> forkGenerations;
 inline std::uint64_t currentForkGeneration() noexcept {

@@ -28,7 +28,7 @@ using test::succeeds;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-const AttributeKey<int> kNumber("client number");
+const AttributeKey<int> kClientNumber("client number");
 
 class Clients : public NetTest {
  protected:
@@ -56,9 +56,9 @@ TEST_P(Clients, SeeOptionsAndAttributesInTheirHandlers) {
   const ChannelPtr channel = Bootstrap()
                                  .group(group())
                                  .option(options::allowHalfClosure, true)
-                                 .attribute(kNumber, 7)
+                                 .attribute(kClientNumber, 7)
                                  .handler([&](Channel& ch) {
-                                   number = *ch.attributes().get(kNumber);
+                                   number = *ch.attributes().get(kClientNumber);
                                    half = ch.option(options::allowHalfClosure).get();
                                  })
                                  .connect(server.address())

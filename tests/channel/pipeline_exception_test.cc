@@ -2,6 +2,7 @@
 // What handlers throw: it stays at their boundary and reaches whom it concerns.
 #include "support/log_capture.h"
 #include "support/recorder.h"
+#include "support/sanitized.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -257,18 +258,6 @@ TEST(Unhandled, MessagesEventsAndErrorsAreGivenToTheChannel) {
 
 // --- depth ---
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSanitized = true;
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-constexpr bool kSanitized = true;
-#else
-constexpr bool kSanitized = false;
-#endif
-#else
-constexpr bool kSanitized = false;
-#endif
-
 struct Passing : ChannelHandler {
   void channelRead(Context& ctx, Message&& msg) override { ctx.fireChannelRead(std::move(msg)); }
   void write(Context& ctx, Message&& msg, Promise<void>&& done) override {
@@ -295,7 +284,7 @@ void passThroughAThousand() {
 // F76: a thousand handlers deep. Each takes some hundred bytes of the stack; the optimizer leaves a
 // third of that, sanitizers add to it.
 TEST(DeepPipeline, OfAThousandHandlersFitsOnASmallStack) {
-  constexpr std::size_t kStack = (kSanitized ? 2048 : 768) * 1024;
+  constexpr std::size_t kStack = (test::kSanitized ? 2048 : 768) * 1024;
   pthread_attr_t attributes;
   ASSERT_EQ(pthread_attr_init(&attributes), 0);
   ASSERT_EQ(pthread_attr_setstacksize(&attributes, kStack), 0);

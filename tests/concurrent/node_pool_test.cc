@@ -180,9 +180,9 @@ TEST(NodeCache, FreesASlabThatIsFinishedWithTheNodeTakenBack) {
 }
 
 // A thread-local that is older than the cache, so that it dies after the cache was cleared.
-struct PostsAtThreadEnd {
+struct FillsInboxAtThreadEnd {
   Inbox* inbox = nullptr;
-  ~PostsAtThreadEnd() {
+  ~FillsInboxAtThreadEnd() {
     if (inbox == nullptr) return;
     for (int i = 0; i < 3; ++i) post(*inbox, [] {});
     NodeCache::ofThread().unget(NodeCache::ofThread().get(inbox->pool()));
@@ -193,7 +193,7 @@ TEST(NodeCache, CachesNothingMoreOnceItsThreadHasClearedIt) {
   Inbox inbox;
   auto* spare = new NodeSlab;  // must not go into a cache that nobody clears any more
   std::thread([&] {
-    thread_local PostsAtThreadEnd last;
+    thread_local FillsInboxAtThreadEnd last;
     last.inbox = &inbox;
     post(inbox, [] {});
     inbox.pool().give(*spare);

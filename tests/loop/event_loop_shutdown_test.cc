@@ -322,8 +322,7 @@ TEST(EventLoopShutdown, RefusesPeriodsThatMakeNoSense) {
 
   EXPECT_THAT(
       textOf<std::invalid_argument>([&] { static_cast<void>(loop.shutdownGracefully(2s, 1s)); }),
-      AllOf(HasSubstr("shutdownGracefully()"), HasSubstr("2000000000ns"), HasSubstr("1000000000ns"),
-            HasSubstr("timeout")));
+      AllOf(HasSubstr("shutdownGracefully(2000000000ns, 1000000000ns)"), HasSubstr("timeout")));
   EXPECT_THROW(static_cast<void>(loop.shutdownGracefully(-1ns, 1s)), std::invalid_argument);
   EXPECT_THROW(static_cast<void>(group.shutdownGracefully(0s, -1ns)), std::invalid_argument);
   EXPECT_FALSE(loop.isShuttingDown());

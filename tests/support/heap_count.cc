@@ -1,19 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/heap_count.h"
 
+#include "support/sanitized.h"
+
 #include <atomic>
 #include <cstdlib>
 #include <malloc.h>
 #include <new>
-
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define MR_SANITIZED 1
-#endif
-#endif
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define MR_SANITIZED 1
-#endif
 
 namespace {
 
@@ -27,7 +20,7 @@ namespace millrace::test {
 std::uint64_t heapCallsOfThread() noexcept { return tlsCalls; }
 std::int64_t heapBytes() noexcept { return bytes.load(std::memory_order_relaxed); }
 bool countsHeap() noexcept {
-#if defined(MR_SANITIZED)
+#if defined(MR_TEST_SANITIZED)
   return false;
 #else
   return true;
@@ -36,7 +29,7 @@ bool countsHeap() noexcept {
 
 }  // namespace millrace::test
 
-#if !defined(MR_SANITIZED)
+#if !defined(MR_TEST_SANITIZED)
 
 namespace {
 

@@ -22,7 +22,7 @@ namespace {
 
 using test::FaultScript;
 
-std::string receive(int fd) {
+std::string received(int fd) {
   std::array<char, 64> bytes{};
   const auto got = recvSocket(fd, bytes.data(), bytes.size());
   return got < 0 ? "error " + std::to_string(-got)
@@ -111,7 +111,7 @@ TEST(SocketTransfer, SendsAFileFromWhereItIsTold) {
 
   EXPECT_EQ(sendFile(left.get(), file.get(), offset, 4), 4);
   EXPECT_EQ(offset, 7);
-  EXPECT_EQ(receive(right.get()), "3456");
+  EXPECT_EQ(received(right.get()), "3456");
   EXPECT_EQ(sendFile(left.get(), file.get(), offset, 100), 3);
   EXPECT_EQ(sendFile(left.get(), file.get(), offset, 100), 0);
   EXPECT_EQ(offset, 10);
@@ -193,7 +193,7 @@ TEST(SocketTransfer, SplicesThroughAPipe) {
   EXPECT_EQ(spliceBytes(pipe.in.get(), right.get(), 64), 7);
   EXPECT_EQ(spliceBytes(onward.get(), pipe.out.get(), 4), 4);
   EXPECT_EQ(spliceBytes(onward.get(), pipe.out.get(), 64), 3);
-  EXPECT_EQ(receive(end.get()), "through");
+  EXPECT_EQ(received(end.get()), "through");
   EXPECT_EQ(spliceBytes(onward.get(), pipe.out.get(), 64), -EAGAIN);
   EXPECT_EQ(spliceBytes(pipe.in.get(), right.get(), 64), -EAGAIN);
   shutdownSocket(left.get(), ShutdownHow::write);

@@ -17,7 +17,6 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-const SocketAddress kLoopback4 = SocketAddress::loopback4(0);
 const SocketAddress kLoopback6 = SocketAddress::loopback6(0);
 
 class DatagramsOn : public test::SocketTest {};
@@ -30,7 +29,7 @@ struct Echo : ChannelHandler {
 };
 
 TEST_P(DatagramsOn, AnswersGoToWhomTheyCameFrom) {
-  for (const SocketAddress& any : {kLoopback4, kLoopback6}) {
+  for (const SocketAddress& any : {test::anyLoopback4(), kLoopback6}) {
     const ChannelPtr server =
         transport().newClient(loop(), kindFor(any, Datagrams::yes).orThrow()).orThrow();
     server->pipeline().emplaceLast<Echo>();
@@ -56,8 +55,8 @@ TEST_P(DatagramsOn, ConnectedOnesWriteBytesAndHearTheirPeerOnly) {
   Seen& seen = see();
   Seen& strangers = see();
   Seen& heard = see();
-  const ChannelPtr server = bound(kLoopback4, heard);
-  const ChannelPtr stranger = bound(kLoopback4, strangers);
+  const ChannelPtr server = bound(test::anyLoopback4(), heard);
+  const ChannelPtr stranger = bound(test::anyLoopback4(), strangers);
   const ChannelPtr client = datagrams(ChannelKind::udp4, seen);
   EXPECT_FALSE(client->isActive());
   ASSERT_TRUE(done(client->connect(server->localAddress())).ok());
@@ -81,10 +80,10 @@ TEST_P(DatagramsOn, ConnectedOnesWriteBytesAndHearTheirPeerOnly) {
 TEST_P(DatagramsOn, DisconnectedOnesKeepTheirPortAndHearEverybody) {
   Seen& seen = see();
   Seen& ignored = see();
-  const ChannelPtr peer = bound(kLoopback4, ignored);
-  const ChannelPtr stranger = bound(kLoopback4, ignored);
+  const ChannelPtr peer = bound(test::anyLoopback4(), ignored);
+  const ChannelPtr stranger = bound(test::anyLoopback4(), ignored);
   const ChannelPtr fresh = datagrams(ChannelKind::udp4, seen);
-  const ChannelPtr first = bound(kLoopback4, seen);
+  const ChannelPtr first = bound(test::anyLoopback4(), seen);
   for (const ChannelPtr& channel : {first, fresh}) {
     seen = {};
     ASSERT_TRUE(done(channel->connect(peer->localAddress())).ok());
@@ -105,7 +104,7 @@ TEST_P(DatagramsOn, DisconnectedOnesKeepTheirPortAndHearEverybody) {
 
 TEST_P(DatagramsOn, BytesToNobodyFail) {
   Seen& seen = see();
-  const ChannelPtr channel = bound(kLoopback4, seen);
+  const ChannelPtr channel = bound(test::anyLoopback4(), seen);
   const ChannelPtr fresh = datagrams(ChannelKind::udp4, seen);
 
   EXPECT_THAT(done(channel->send(ByteBuf::of("x"))).error().message(),
@@ -125,8 +124,8 @@ TEST_P(DatagramsOn, BytesToNobodyFail) {
 TEST_P(DatagramsOn, BatchesKeepTheirOrder) {
   Seen& seen = see();
   Seen& ignored = see();
-  const ChannelPtr receiver = bound(kLoopback4, seen);
-  const ChannelPtr sender = bound(kLoopback4, ignored);
+  const ChannelPtr receiver = bound(test::anyLoopback4(), seen);
+  const ChannelPtr sender = bound(test::anyLoopback4(), ignored);
   std::vector<std::string> sent;
   const FaultScript calls;
 
@@ -148,8 +147,8 @@ TEST_P(DatagramsOn, BurstsWithinTheSocketsBuffersLoseNothing) {
   constexpr int kCount = 2000;
   Seen& seen = see();
   Seen& ignored = see();
-  const ChannelPtr receiver = bound(kLoopback4, seen);
-  const ChannelPtr sender = bound(kLoopback4, ignored);
+  const ChannelPtr receiver = bound(test::anyLoopback4(), seen);
+  const ChannelPtr sender = bound(test::anyLoopback4(), ignored);
   ASSERT_TRUE(set(receiver, options::receiveBuffer, 4 * 1024 * 1024).ok());
   std::vector<Future<void>> outcomes;
 
@@ -167,8 +166,8 @@ TEST_P(DatagramsOn, BurstsWithinTheSocketsBuffersLoseNothing) {
 TEST_P(DatagramsOn, ReadsOnlyWhatIsAskedFor) {
   Seen& seen = see();
   Seen& ignored = see();
-  const ChannelPtr receiver = bound(kLoopback4, seen);
-  const ChannelPtr sender = bound(kLoopback4, ignored);
+  const ChannelPtr receiver = bound(test::anyLoopback4(), seen);
+  const ChannelPtr sender = bound(test::anyLoopback4(), ignored);
   receiver->setAutoRead(false);
   ASSERT_TRUE(set(receiver, options::maxMessagesPerRead, 1).ok());
   for (const char* text : {"one", "two", "three"}) sender->send(to(receiver, text));
@@ -187,8 +186,8 @@ TEST_P(DatagramsOn, ReadsOnlyWhatIsAskedFor) {
 TEST_P(DatagramsOn, ShortOnesKeepLittleMemory) {
   Seen& seen = see();
   Seen& ignored = see();
-  const ChannelPtr receiver = bound(kLoopback4, seen);
-  const ChannelPtr sender = bound(kLoopback4, ignored);
+  const ChannelPtr receiver = bound(test::anyLoopback4(), seen);
+  const ChannelPtr sender = bound(test::anyLoopback4(), ignored);
 
   sender->send(to(receiver, std::string(64, 'a')));
   sender->send(to(receiver, std::string(1000, 'b')));
@@ -200,8 +199,8 @@ TEST_P(DatagramsOn, ShortOnesKeepLittleMemory) {
 TEST_P(DatagramsOn, CancelledOnesAreNotSent) {
   Seen& seen = see();
   Seen& ignored = see();
-  const ChannelPtr receiver = bound(kLoopback4, seen);
-  const ChannelPtr sender = bound(kLoopback4, ignored);
+  const ChannelPtr receiver = bound(test::anyLoopback4(), seen);
+  const ChannelPtr sender = bound(test::anyLoopback4(), ignored);
   ASSERT_TRUE(done(sender->connect(receiver->localAddress())).ok());
   Promise<void> promise(loop());
   const Future<void> future = promise.future();
@@ -222,8 +221,8 @@ TEST_P(DatagramsOn, CancelledOnesAreNotSent) {
 TEST_P(DatagramsOn, AFullKernelMakesThemUnwritableUntilItTakesMore) {
   Seen& seen = see();
   Seen& ignored = see();
-  const ChannelPtr receiver = bound(kLoopback4, seen);
-  const ChannelPtr sender = bound(kLoopback4, ignored);
+  const ChannelPtr receiver = bound(test::anyLoopback4(), seen);
+  const ChannelPtr sender = bound(test::anyLoopback4(), ignored);
   ASSERT_TRUE(set(sender, options::waterMarks, {4096, 8192}).ok());
   FaultScript script;
   script.fail("sendmmsg", 1, EAGAIN);
@@ -241,7 +240,7 @@ TEST_P(DatagramsOn, AFullKernelMakesThemUnwritableUntilItTakesMore) {
 
 TEST_P(DatagramsOn, OptionsAreChecked) {
   Seen& seen = see();
-  const ChannelPtr channel = bound(kLoopback4, seen);
+  const ChannelPtr channel = bound(test::anyLoopback4(), seen);
 
   EXPECT_THAT(set(channel, options::datagramSize, 0).error().message(), HasSubstr("1 to 65536"));
   EXPECT_EQ(set(channel, options::datagramSize, 65537).error().errnoValue(), EINVAL);
@@ -253,7 +252,7 @@ TEST_P(DatagramsOn, OptionsAreChecked) {
 
 TEST_P(DatagramsOn, APortInUseFailsToBind) {
   Seen& seen = see();
-  const ChannelPtr first = bound(kLoopback4, seen);
+  const ChannelPtr first = bound(test::anyLoopback4(), seen);
   const ChannelPtr second = datagrams(ChannelKind::udp4, seen);
 
   const Result<void> taken = done(second->bind(first->localAddress()));

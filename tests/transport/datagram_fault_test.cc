@@ -16,14 +16,12 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
 
-const SocketAddress kLoopback = SocketAddress::loopback4(0);
-
 class DatagramFaultsOn : public test::SocketTest {
  protected:
   Seen& seen = see();
   Seen& senders = see();
-  ChannelPtr receiver = bound(kLoopback, seen);
-  ChannelPtr sender = bound(kLoopback, senders);
+  ChannelPtr receiver = bound(test::anyLoopback4(), seen);
+  ChannelPtr sender = bound(test::anyLoopback4(), senders);
 };
 INSTANTIATE_TEST_SUITE_P(Engines, DatagramFaultsOn, testing::ValuesIn(test::readinessEngines()),
                          test::engineName);
@@ -183,7 +181,7 @@ TEST_P(DatagramFaultsOn, ABrokenSocketClosesThem) {
   EXPECT_FALSE(done(sender->send(to(receiver, "x"))).ok());
   EXPECT_FALSE(sender->isOpen());
   Seen& ignored = see();
-  const ChannelPtr other = bound(kLoopback, ignored);
+  const ChannelPtr other = bound(test::anyLoopback4(), ignored);
   ASSERT_TRUE(done(other->send(to(receiver, "y"))).ok());
   ASSERT_TRUE(turnUntil([&] { return !receiver->isOpen(); }));
 
@@ -204,7 +202,7 @@ TEST_P(DatagramFaultsOn, AHandlerThatClosesInABatchSeesNoMoreOfIt) {
   const ChannelPtr closing = transport().newClient(loop(), ChannelKind::udp4).orThrow();
   closing->pipeline().emplaceLast<CloseAtFirst>(count);
   ASSERT_TRUE(done(registerChannel(loop(), closing)).ok());
-  ASSERT_TRUE(done(closing->bind(kLoopback)).ok());
+  ASSERT_TRUE(done(closing->bind(test::anyLoopback4())).ok());
 
   for (int i = 0; i < 10; ++i) sender->write(to(closing, "x"));
   sender->flush();
@@ -223,7 +221,7 @@ TEST_P(DatagramFaultsOn, EveryCallMayFail) {
         Seen& got = see();
         channel->pipeline().emplaceLast<test::SeeAll>(got);
         const bool stands = done(registerChannel(loop(), channel)).ok() &&
-                            done(channel->bind(kLoopback)).ok() &&
+                            done(channel->bind(test::anyLoopback4())).ok() &&
                             done(channel->connect(receiver->localAddress())).ok();
         if (stands) {
           static_cast<void>(done(channel->send(ByteBuf::of("x"))));

@@ -14,7 +14,6 @@ using test::Seen;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-const SocketAddress kLoopback = SocketAddress::loopback4(0);
 const SocketAddress kGroup = SocketAddress::inet4({239, 255, 77, 2}, 0);
 
 unsigned loIndex() { return ::if_nametoindex("lo"); }
@@ -33,7 +32,7 @@ class MulticastOn : public test::SocketTest {
 
   Seen& seen = see();
   ChannelPtr receiver = bound(SocketAddress::any4(0), seen);
-  ChannelPtr sender = bound(kLoopback, see());
+  ChannelPtr sender = bound(test::anyLoopback4(), see());
 };
 INSTANTIATE_TEST_SUITE_P(Engines, MulticastOn, testing::ValuesIn(test::readinessEngines()),
                          test::engineName);
@@ -50,7 +49,7 @@ TEST_P(MulticastOn, MembersHearTheGroup) {
 }
 
 TEST_P(MulticastOn, MembersMayHearOneSourceOnly) {
-  const GroupSource mine{kGroup, kLoopback, loIndex()};
+  const GroupSource mine{kGroup, test::anyLoopback4(), loIndex()};
   const GroupSource others{kGroup, SocketAddress::inet4({127, 0, 0, 9}, 0), loIndex()};
   ASSERT_TRUE(done(joinSource(*receiver, others)).ok());
   send("of another source");
@@ -63,7 +62,7 @@ TEST_P(MulticastOn, MembersMayHearOneSourceOnly) {
 }
 
 TEST_P(MulticastOn, SourcesMayBeBlocked) {
-  const GroupSource mine{kGroup, kLoopback, loIndex()};
+  const GroupSource mine{kGroup, test::anyLoopback4(), loIndex()};
   ASSERT_TRUE(done(joinGroup(*receiver, kGroup, loIndex())).ok());
   ASSERT_TRUE(done(blockSource(*receiver, mine)).ok());
   send("blocked");
@@ -74,7 +73,7 @@ TEST_P(MulticastOn, SourcesMayBeBlocked) {
 }
 
 TEST_P(MulticastOn, RefusalsSayWhatWasAsked) {
-  EXPECT_THAT(done(joinGroup(*receiver, kLoopback, loIndex())).error().message(),
+  EXPECT_THAT(done(joinGroup(*receiver, test::anyLoopback4(), loIndex())).error().message(),
               HasSubstr("joinGroup 127.0.0.1, interface"));
   EXPECT_EQ(done(leaveGroup(*receiver, kGroup, loIndex())).error().errnoValue(), EADDRNOTAVAIL);
   EXPECT_THAT(done(sendGroupsBy(*sender, 99'999)).error().message(), HasSubstr("interface 99999"));

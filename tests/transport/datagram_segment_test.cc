@@ -14,14 +14,12 @@ using test::Seen;
 using testing::Each;
 using testing::SizeIs;
 
-const SocketAddress kLoopback = SocketAddress::loopback4(0);
-
 class DatagramSegmentsOn : public test::SocketTest {
  protected:
   // Old kernels have neither.
   bool begin(int segment, bool gro) {
-    receiver = bound(kLoopback, seen);
-    sender = bound(kLoopback, see());
+    receiver = bound(test::anyLoopback4(), seen);
+    sender = bound(test::anyLoopback4(), see());
     return set(sender, options::udpSegment, segment).ok() &&
            (!gro || set(receiver, options::udpGro, true).ok());
   }
@@ -66,7 +64,7 @@ TEST_P(DatagramSegmentsOn, ManyOfOneSizeGoWithOneCallAndArriveOneByOne) {
 TEST_P(DatagramSegmentsOn, SizesAndPeersAreNotMixedUp) {
   if (!begin(1200, true)) GTEST_SKIP() << "this kernel has no UDP_SEGMENT or UDP_GRO";
   Seen& others = see();
-  const ChannelPtr other = bound(kLoopback, others);
+  const ChannelPtr other = bound(test::anyLoopback4(), others);
   std::vector<std::string> sent;
   const auto add = [&](std::size_t size, char fill) {
     sent.emplace_back(size, fill);

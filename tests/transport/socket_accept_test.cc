@@ -4,6 +4,7 @@
 #include "support/fault_script.h"
 #include "support/loop_test.h"
 #include "support/net.h"
+#include "support/sanitized.h"
 
 #include <millrace/base/manual_clock.h>
 #include <millrace/channel/channel_metrics.h>
@@ -193,13 +194,7 @@ TEST_P(SocketAccept, WaitsForDescriptorsQuietlyAndResumesWithinASecond) {
   while (!timed.terminationFuture().await(Deadline::after(1ms))) clock.advance(100ms);
 }
 
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define MR_TEST_SANITIZED  // which needs descriptors of its own
-#endif
-#endif
-
-#ifndef MR_TEST_SANITIZED
+#ifndef MR_TEST_SANITIZED  // a sanitizer needs descriptors of its own
 // F1 F3: the process has really none left. There is no reserve that could be lost.
 TEST_P(SocketAccept, SurvivesAProcessWithoutDescriptors) {
   const Server server = serveRecorded();

@@ -30,6 +30,9 @@
 
 namespace millrace::test {
 
+/// Any port.
+inline SocketAddress anyLoopback4() { return SocketAddress::loopback4(0); }
+
 /// What came out of a channel.
 struct Seen {
   std::vector<std::string> texts;

@@ -52,9 +52,9 @@ class MILLRACE_API Channel : public RefCounted<Channel> {
   const ChannelPtr& parent() const noexcept { return parent_; }
   /// What it is: "tcp", "tcp server", "udp"…
   virtual const char* kind() const noexcept = 0;
-  /// No address before it is bound.
+  /// No address before it is bound, and once it is closed. Any thread.
   virtual SocketAddress localAddress() const;
-  /// No address before it is connected, and for those that have no peer.
+  /// No address before it is connected, and for those that have no peer. Any thread.
   virtual SocketAddress remoteAddress() const;
   /// The kernel's number, for what Millrace has no name for; -1 without one and once it is closed.
   /// Loop thread.
@@ -240,6 +240,22 @@ class MILLRACE_API Channel : public RefCounted<Channel> {
     if (hasRead) pipeline_.passReadComplete();
     if (!hasRead || (flags_ & kReadWanted) == 0) askForMore(hasRead);
   }
+  /// The addresses kept in members are set, for good: any thread may read them from now on.
+  void addressesAreKnown() noexcept { set(kAddressed); }
+  bool mayReadAddresses() const noexcept { return has(kAddressed) || inLoop(); }
+  /// Calls `look`, from any thread, while the descriptor cannot be closed; gives an empty value if
+  /// it is closed already. close() waits for it, so it must be short.
+  template <class F>
+  auto whileOpen(F&& look) const {
+    using R = decltype(look());
+    if (inLoop()) return isOpen() ? look() : R();
+    // Who pins looks at kOpen afterwards, who closes looks at kPinned after kOpen is gone: one of
+    // the two sees the other.
+    while ((state_.fetch_or(kPinned, std::memory_order_seq_cst) & kPinned) != 0) cpuRelax();
+    R result = isOpen() ? look() : R();
+    state_.fetch_and(~kPinned, std::memory_order_seq_cst);
+    return result;
+  }
   bool isLingering() const noexcept { return (flags_ & kLingering) != 0; }
   /// Everything was written, and the peer told so.
   bool isOutputEnded() const noexcept { return (flags_ & kOutputEnded) != 0; }
@@ -262,7 +278,9 @@ class MILLRACE_API Channel : public RefCounted<Channel> {
   static constexpr std::uint32_t kActive = 1u << 2;
   static constexpr std::uint32_t kWritableBit = 1u << 3;
   static constexpr std::uint32_t kAutoRead = 1u << 4;
-  static constexpr std::uint32_t kTouched = 1u << 5;  // a registration has begun, once
+  static constexpr std::uint32_t kTouched = 1u << 5;    // a registration has begun, once
+  static constexpr std::uint32_t kAddressed = 1u << 6;  // addresses do not change any more
+  static constexpr std::uint32_t kPinned = 1u << 7;     // somebody looks at the descriptor
 
   // flags_: loop thread.
   static constexpr std::uint32_t kReadWanted = 1u << 0;
@@ -361,7 +379,7 @@ class MILLRACE_API Channel : public RefCounted<Channel> {
   EventLoop* const loop_;  // counted
   LoopChannels* local_ = nullptr;
   const std::uint64_t id_;
-  Atomic<std::uint32_t> state_{kOpen | kWritableBit | kAutoRead};
+  mutable Atomic<std::uint32_t> state_{kOpen | kWritableBit | kAutoRead};
   std::uint32_t flags_ = kToldWritable;
   std::uint32_t depth_ = 0;  // callbacks on the stack
   std::uint32_t index_ = 0;  // in the loop's table

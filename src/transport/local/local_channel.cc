@@ -17,14 +17,17 @@ namespace millrace {
 LocalChannel::LocalChannel(EventLoop& loop) : Channel(loop), side_(LocalLink::Side::client) {}
 
 LocalChannel::LocalChannel(EventLoop& loop, std::shared_ptr<LocalLink> link)
-    : Channel(loop), link_(std::move(link)), side_(LocalLink::Side::server) {}
+    : Channel(loop), link_(std::move(link)), side_(LocalLink::Side::server) {
+  addressesAreKnown();
+}
 
 SocketAddress LocalChannel::localAddress() const {
+  if (!mayReadAddresses()) return {};
   return link_ == nullptr ? bound_ : link_->addressOf(side_);
 }
 
 SocketAddress LocalChannel::remoteAddress() const {
-  if (link_ == nullptr) return {};
+  if (!mayReadAddresses() || link_ == nullptr) return {};
   return link_->addressOf(side_ == LocalLink::Side::client ? LocalLink::Side::server
                                                            : LocalLink::Side::client);
 }
@@ -142,6 +145,7 @@ Result<void> LocalServerChannel::doBind(const SocketAddress& local) {
     return Error::fromErrno(EADDRINUSE, "bind", wanted.toString());
   }
   local_ = wanted;
+  addressesAreKnown();
   return {};
 }
 

@@ -54,7 +54,9 @@ class LocalServerChannel final : public Channel {
   explicit LocalServerChannel(EventLoop& loop) : Channel(loop) {}
 
   const char* kind() const noexcept override { return "local server"; }
-  SocketAddress localAddress() const override { return local_; }
+  SocketAddress localAddress() const override {
+    return mayReadAddresses() ? local_ : SocketAddress();
+  }
   /// A client has come. Loop thread.
   void connected(std::shared_ptr<LocalLink> link);
 

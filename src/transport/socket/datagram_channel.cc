@@ -64,16 +64,19 @@ DatagramChannel::DatagramChannel(EventLoop& loop, Fd fd, bool isUnix)
     : Channel(loop), socket_(std::move(fd)), isUnix_(isUnix) {}
 
 SocketAddress DatagramChannel::localAddress() const {
-  if (socket_.fd() < 0) return {};
-  const Result<SocketAddress> name = sockName(socket_.fd());
-  return name ? *name : SocketAddress();
+  return whileOpen([this] {
+    const Result<SocketAddress> name = sockName(socket_.fd());
+    return name ? *name : SocketAddress();
+  });
 }
 
 // Asked of the kernel: it changes while other threads look.
 SocketAddress DatagramChannel::remoteAddress() const {
-  if (!isConnected_.load(std::memory_order_acquire) || socket_.fd() < 0) return {};
-  const Result<SocketAddress> name = peerName(socket_.fd());
-  return name ? *name : SocketAddress();
+  if (!isConnected_.load(std::memory_order_acquire)) return {};
+  return whileOpen([this] {
+    const Result<SocketAddress> name = peerName(socket_.fd());
+    return name ? *name : SocketAddress();
+  });
 }
 
 Result<void> DatagramChannel::applyOption(const OptionKey& key, const OptionValue& value) {

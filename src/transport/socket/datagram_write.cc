@@ -26,7 +26,7 @@ constexpr std::size_t kBatch = 64;
 constexpr std::size_t kMaxSegments = 64;
 constexpr std::size_t kMaxJoined = 65'000;
 /// No event tells when another socket has room for one more.
-constexpr Duration kRetryWrite = std::chrono::milliseconds(1);
+constexpr Duration kRetryDatagram = std::chrono::milliseconds(1);
 
 /// The kernel, or the path, cannot take several as one.
 bool meansNoSegments(int error) noexcept {
@@ -205,7 +205,7 @@ void DatagramChannel::waitUntilWritable(bool toOthers) {
     if (Result<void> wanted = socket_.want(kWritable); !wanted) failWith(wanted.error());
     return;
   }
-  loop().schedule(kRetryWrite, [self = ChannelPtr(this)] {
+  loop().schedule(kRetryDatagram, [self = ChannelPtr(this)] {
     auto& channel = static_cast<DatagramChannel&>(*self);
     const Scope scope(channel);
     channel.flushAgain();

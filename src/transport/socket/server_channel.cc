@@ -95,6 +95,7 @@ Result<void> ServerChannel::doBind(const SocketAddress& local) {
   const Result<SocketAddress> name = sockName(socket_.fd());
   if (!name) return name.error();
   local_ = *name;
+  addressesAreKnown();
   listening_ = true;
   return {};
 }

@@ -18,7 +18,9 @@ class ServerChannel final : public Channel, private IoClient {
   ServerChannel(EventLoop& loop, Fd fd, bool isUnix);
 
   const char* kind() const noexcept override { return isUnix_ ? "unix server" : "tcp server"; }
-  SocketAddress localAddress() const override { return local_; }
+  SocketAddress localAddress() const override {
+    return mayReadAddresses() ? local_ : SocketAddress();
+  }
   int descriptor() const noexcept override { return socket_.fd(); }
   Result<void> applyOption(const OptionKey& key, const OptionValue& value) override;
   Result<OptionValue> lookUpOption(const OptionKey& key) const override;

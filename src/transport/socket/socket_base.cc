@@ -79,12 +79,16 @@ bool isForeign(int error) noexcept { return error == EBADF || error == ENOTSOCK;
 
 void SocketHandle::disown() noexcept {
   if (id_ != 0) io_->removeClosed(std::exchange(id_, 0));
-  static_cast<void>(fd_.release());
+  foreign_ = true;
 }
 
 void SocketHandle::close() noexcept {
   if (id_ != 0) io_->removeClosed(std::exchange(id_, 0));
-  fd_.reset();
+  if (foreign_) {
+    static_cast<void>(fd_.release());
+  } else {
+    fd_.reset();
+  }
 }
 
 // --- options ---

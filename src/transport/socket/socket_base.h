@@ -46,7 +46,7 @@ class SocketHandle {
   void remove() noexcept;
   /// The engine has forgotten it already.
   void forget() noexcept { id_ = 0; }
-  /// The number belongs to somebody else now: it is not closed.
+  /// The number belongs to somebody else now: close() leaves it open.
   void disown() noexcept;
   /// Leaves the engine and closes.
   void close() noexcept;
@@ -59,6 +59,7 @@ class SocketHandle {
   bool edge_ = false;
   bool listed_ = false;
   bool blocking_ = false;
+  bool foreign_ = false;
 };
 
 }  // namespace millrace

@@ -61,13 +61,13 @@ class SocketTransport final : public Transport {
     if (isDatagram(kind)) {
       return ChannelPtr(new DatagramChannel(loop, std::move(*fd), isUnix(kind)));
     }
-    return ChannelPtr(
-        new StreamChannel(loop, std::move(*fd), StreamChannel::Stage::fresh, SocketAddress()));
+    return ChannelPtr(new StreamChannel(loop, std::move(*fd), isUnix(kind),
+                                        StreamChannel::Stage::fresh, SocketAddress()));
   }
 
   Result<ChannelPtr> adopt(EventLoop& loop, AcceptedSocket&& socket) const override {
-    return ChannelPtr(new StreamChannel(loop, std::move(socket.fd), StreamChannel::Stage::connected,
-                                        socket.peer));
+    return ChannelPtr(new StreamChannel(loop, std::move(socket.fd), !socket.peer.isInet(),
+                                        StreamChannel::Stage::connected, socket.peer));
   }
 };
 

@@ -36,19 +36,23 @@ constexpr std::uint32_t kInput = kReadable | kPeerClosed;
 
 }  // namespace
 
-StreamChannel::StreamChannel(EventLoop& loop, Fd fd, Stage stage, const SocketAddress& peer)
-    : Channel(loop), socket_(std::move(fd)), remote_(peer), connected_(stage == Stage::connected) {}
+StreamChannel::StreamChannel(EventLoop& loop, Fd fd, bool isUnix, Stage stage,
+                             const SocketAddress& peer)
+    : Channel(loop),
+      socket_(std::move(fd)),
+      remote_(peer),
+      isUnix_(isUnix),
+      connected_(stage == Stage::connected) {
+  if (connected_) addressesAreKnown();
+}
 
 StreamChannel::~StreamChannel() = default;
 
-const char* StreamChannel::kind() const noexcept {
-  return remote_.isUnix() ? "unix stream" : "tcp";
-}
-
 SocketAddress StreamChannel::localAddress() const {
-  if (socket_.fd() < 0) return {};
-  const Result<SocketAddress> name = sockName(socket_.fd());
-  return name ? *name : SocketAddress();
+  return whileOpen([this] {
+    const Result<SocketAddress> name = sockName(socket_.fd());
+    return name ? *name : SocketAddress();
+  });
 }
 
 Result<void> StreamChannel::applyOption(const OptionKey& key, const OptionValue& value) {
@@ -91,7 +95,7 @@ Result<void> StreamChannel::enter() {
   IoClient& client = fdReceiver_ == nullptr ? static_cast<IoClient&>(*this) : *fdReceiver_;
   Result<void> added = socket_.add(*loop().io().readiness(), kInput | kUrgent, client);
   // Unix sockets end a read where descriptors or credentials come along, though there is more.
-  if (socket_.isEdge() && !remote_.isInet()) thorough_ = true;
+  if (socket_.isEdge() && isUnix_) thorough_ = true;
   return added;
 }
 

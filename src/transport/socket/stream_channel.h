@@ -26,12 +26,14 @@ class StreamChannel final : public Channel, private IoClient {
   enum class Stage : std::uint8_t { fresh, connected };
 
   /// `peer`: whom it is connected with, if it is.
-  StreamChannel(EventLoop& loop, Fd fd, Stage stage, const SocketAddress& peer);
+  StreamChannel(EventLoop& loop, Fd fd, bool isUnix, Stage stage, const SocketAddress& peer);
   ~StreamChannel() override;
 
-  const char* kind() const noexcept override;
+  const char* kind() const noexcept override { return isUnix_ ? "unix stream" : "tcp"; }
   SocketAddress localAddress() const override;
-  SocketAddress remoteAddress() const override { return remote_; }
+  SocketAddress remoteAddress() const override {
+    return mayReadAddresses() ? remote_ : SocketAddress();
+  }
   int descriptor() const noexcept override { return socket_.fd(); }
   Result<void> applyOption(const OptionKey& key, const OptionValue& value) override;
   Result<OptionValue> lookUpOption(const OptionKey& key) const override;
@@ -94,6 +96,7 @@ class StreamChannel final : public Channel, private IoClient {
   ReceivePredictor predictor_;
   std::unique_ptr<FdReceiver> fdReceiver_;  // few have one
   std::ptrdiff_t unexpected_ = 0;           // what writeWhole() got instead
+  const bool isUnix_;
   bool connected_;
   bool readable_ = false;  // something may be there to read
   bool thorough_ = false;  // a short read does not mean that there is no more
