@@ -20,8 +20,10 @@ if(kind STREQUAL "shared")
 else()
   set(shared OFF)
 endif()
+# The library is built four times: several of its files at a time, as some users build everything.
 set(configure "${CMAKE_COMMAND}" -G "${generator}" -D CMAKE_BUILD_TYPE=Release
-              -D "CMAKE_CXX_COMPILER=${compiler}")
+              -D "CMAKE_CXX_COMPILER=${compiler}" -D CMAKE_UNITY_BUILD=ON
+              -D CMAKE_UNITY_BUILD_BATCH_SIZE=10)
 
 # Runs a command; its output is shown if it fails.
 function(run)
