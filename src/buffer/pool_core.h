@@ -93,11 +93,9 @@ class PoolCore {
   bool isHome() const noexcept;
   Block* allocateSlowly(std::uint32_t sizeClass);
   void keep(Block* block) noexcept {
-    if (__builtin_expect(hot_.load(std::memory_order_relaxed) == nullptr, 1)) {
-      hot_.store(block, std::memory_order_relaxed);
-      return;
-    }
-    keepInList(block);
+    Block* before = hot_.load(std::memory_order_relaxed);
+    hot_.store(block, std::memory_order_relaxed);
+    if (__builtin_expect(before != nullptr, 0)) keepInList(before);
   }
   void keepInList(Block* block) noexcept {
     freedAtHome_.store(freedAtHome_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);

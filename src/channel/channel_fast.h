@@ -27,21 +27,21 @@ inline void Channel::makeDirty() noexcept {
 }
 
 inline void Channel::spill() noexcept {
-  if (local_ == nullptr) return;
-  if (local_->soloAllowed == this) local_->soloAllowed = nullptr;
-  if (local_->soloOwner == this) spillNow();
+  flags_ &= ~kMayWriteSolo;
+  if (local_ != nullptr && local_->soloOwner == this) spillNow();
 }
 
 inline void Channel::writeInLoop(Message&& msg) {
-  LoopChannels* local = local_;
-  if (__builtin_expect(local != nullptr && local->soloAllowed == this && !local->hasWork() &&
-                           msg.isByteBuf() && msg.byteBuf().capacity() < settings_->waterMarks.high,
-                       1)) {
-    local->soloAllowed = nullptr;
-    local->soloOwner = this;
-    local->solo.takeInto(msg);
-    flags_ |= kDirtyHere;
-    return;
+  if (__builtin_expect((flags_ & kMayWriteSolo) != 0, 1)) {
+    LoopChannels& local = *local_;
+    if (__builtin_expect(local.soloOwner == nullptr && !local.hasWork() && msg.isByteBuf() &&
+                             msg.byteBuf().capacity() < settings_->waterMarks.high,
+                         1)) {
+      local.soloOwner = this;
+      local.solo.takeInto(msg);
+      flags_ = (flags_ & ~kMayWriteSolo) | kDirtyHere;
+      return;
+    }
   }
   writeSlowly(msg);
 }
@@ -49,11 +49,6 @@ inline void Channel::writeInLoop(Message&& msg) {
 inline void Channel::writeInLoop(Message&& msg, Promise<void>&& done) {
   if (!done.valid()) return writeInLoop(std::move(msg));
   writeSlowly(msg, done);
-}
-
-// REQUIRES: isUsual(), in an EventScope
-inline void Channel::allowSolo() noexcept {
-  if (local_->soloOwner == nullptr) local_->soloAllowed = this;
 }
 
 inline void Channel::flushInLoop() {
@@ -87,8 +82,7 @@ class Channel::EventScope {
   EventScope& operator=(const EventScope&) = delete;
   [[gnu::always_inline]] ~EventScope() {
     Channel& base = channel_;
-    base.flags_ &= ~kInEvent;
-    if (base.local_->soloAllowed == &base) base.local_->soloAllowed = nullptr;
+    base.flags_ &= ~(kInEvent | kMayWriteSolo);
     if (__builtin_expect((base.flags_ & kDirtyHere) != 0, 1)) writeAfterEvent();
     if (--base.depth_ == 0 && __builtin_expect(base.mustSettle_, 0)) base.settle();
   }

@@ -67,8 +67,7 @@ class LoopChannels final : public LoopAttachment {
       ByteBuf bytes_;
     };
   };
-  Channel* soloAllowed = nullptr;  // who may use it: nothing else waits, and all is as usual
-  Channel* soloOwner = nullptr;    // who does
+  Channel* soloOwner = nullptr;  // whose message it is
   Solo solo;
   BufferPool& pool() noexcept { return pool_; }
   void makeDirty(Channel& channel) noexcept {

@@ -77,7 +77,8 @@ void EventLoop::Parts::runTurn(Deadline limit) {
   try {
     if (hadIo) events += static_cast<std::size_t>(io->dispatch());
     // A selector made anew is looked at in the same turn.
-    if (waitBlocked && noteWaitEnd(waitWasEarly && events == 0) &&
+    const bool early = waitWasEarly && events == 0;
+    if (waitBlocked && (early || premature != 0) && noteWaitEnd(early) &&
         waitForIo(Deadline::past()).events > 0) {
       events += static_cast<std::size_t>(io->dispatch());
     }
@@ -93,8 +94,9 @@ void EventLoop::Parts::runTurn(Deadline limit) {
     ioNanos = std::min(kMaxIoNanos, waitEnded - (waitBlocked || before == 0 ? woke : before));
   }
   runTasks(ioNanos, hadIo);
-  runTail();
-  if (!waitBlocked && (events != 0 || progress.load(std::memory_order_relaxed) != tasksBefore)) {
+  if (!tail.empty()) runTail();
+  if (!waitBlocked && premature != 0 &&
+      (events != 0 || progress.load(std::memory_order_relaxed) != tasksBefore)) {
     noteWaitEnd(false);  // work in between: the early returns are not in a row
   }
   if (byHand) used.flush(in.inbox.pool());
@@ -278,7 +280,7 @@ std::size_t EventLoop::Parts::pendingTasks() const noexcept {
 }
 
 void EventLoop::Parts::takeInbox() {
-  if (closed || (!stream.isOn() && in.inbox.isEmpty())) return;
+  if (closed) return;
   const Inbox::Taken taken = takeCounted([this] { return in.inbox.takeOpen(); });
   const std::uint32_t near = std::min(taken.chain.run, internal::kNodesAhead);
   for (std::uint32_t i = 1; i <= near; ++i) __builtin_prefetch(taken.chain.first + i);
@@ -354,7 +356,9 @@ void EventLoop::Parts::runHook(Task& task, const char* what) {
 // A phase runs at most what was there when it began; what tasks post waits for the next turn.
 void EventLoop::Parts::runTasks(std::int64_t ioNanos, bool hadIo) {
   // What is there comes first anyway; but due timers must not always come before what was posted.
-  if (runList.empty() || !timers.isEmpty()) takeInbox();
+  if ((runList.empty() || !timers.isEmpty()) && (stream.isOn() || !in.inbox.isEmpty())) {
+    takeInbox();
+  }
   if (!timers.isEmpty()) runList.append(timers.takeDue(real ? waitEnded : now()));
   const TaskNode* last = runList.last;
   if (last == nullptr) return callbackEnded();
@@ -388,7 +392,7 @@ bool EventLoop::Parts::othersWait() const noexcept {
 
 // For the end: what is there now, and the tail tasks.
 void EventLoop::Parts::runBatch() {
-  takeInbox();
+  if (stream.isOn() || !in.inbox.isEmpty()) takeInbox();
   const TaskNode* last = runList.last;
   while (TaskNode* node = runList.popFront()) {
     const bool wasLast = node == last;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// recvSocket() and sendSocket(), to be inlined where every message makes these calls.
+// One recv() or send(), to be inlined where every message makes these calls. Unlike recvSocket() and
+// sendSocket() they do not try again after a signal: the caller gets -EINTR and goes to those.
 #pragma once
 
 #include <millrace/sys/calls.h>
@@ -10,20 +11,14 @@
 
 namespace millrace {
 
-inline std::ptrdiff_t recvInline(int fd, void* to, std::size_t size) noexcept {
-  for (;;) {
-    const std::ptrdiff_t got = calls().recv(fd, to, size, 0);
-    if (__builtin_expect(got >= 0, 1)) return got;
-    if (errno != EINTR) return -errno;
-  }
+inline std::ptrdiff_t recvOnce(int fd, void* to, std::size_t size) noexcept {
+  const std::ptrdiff_t got = calls().recv(fd, to, size, 0);
+  return __builtin_expect(got >= 0, 1) ? got : -errno;
 }
 
-inline std::ptrdiff_t sendInline(int fd, const void* from, std::size_t size) noexcept {
-  for (;;) {
-    const std::ptrdiff_t sent = calls().send(fd, from, size, MSG_NOSIGNAL);
-    if (__builtin_expect(sent >= 0, 1)) return sent;
-    if (errno != EINTR) return -errno;
-  }
+inline std::ptrdiff_t sendOnce(int fd, const void* from, std::size_t size) noexcept {
+  const std::ptrdiff_t sent = calls().send(fd, from, size, MSG_NOSIGNAL);
+  return __builtin_expect(sent >= 0, 1) ? sent : -errno;
 }
 
 }  // namespace millrace

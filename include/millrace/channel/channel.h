@@ -219,7 +219,9 @@ class MILLRACE_API Channel : public RefCounted<Channel> {
   }
   /// Nothing is out of the ordinary; see channel_fast.h.
   bool isUsual() const noexcept;
-  void allowSolo() noexcept;
+  /// What its handlers write in this event may wait in the loop's place. REQUIRES: isUsual(), in an
+  /// EventScope
+  void allowSolo() noexcept { flags_ |= kMayWriteSolo; }
   /// A burst of reads begins; false if input is not wanted.
   bool beginBurst() noexcept {
     constexpr auto kSeesRead = static_cast<EventMask>(Event::read);
@@ -303,6 +305,7 @@ class MILLRACE_API Channel : public RefCounted<Channel> {
   static constexpr std::uint32_t kDirtyHere = 1u << 17;  // the EventScope on the stack does it
   static constexpr std::uint32_t kInEvent = 1u << 18;    // an EventScope is on the stack
   static constexpr std::uint32_t kConnecting = 1u << 19;
+  static constexpr std::uint32_t kMayWriteSolo = 1u << 20;  // in its event; see channel_fast.h
 
   /// With so much waiting, flush() does not wait for the end of the event.
   static constexpr std::size_t kFlushAtOnce = 64 * 1024;

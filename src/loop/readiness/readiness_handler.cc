@@ -14,17 +14,17 @@ namespace millrace {
 
 namespace {
 
-/// The number of the wakeup descriptor; slots begin at 1.
+/// The number of the wakeup descriptor. Its slot, the first one, is nobody's.
 constexpr std::uint64_t kWakeupId = 0;
+/// Of a slot that no event reaches.
+constexpr std::uint32_t kNoGeneration = 0xffffffff;
 /// Longer waits are made in two steps: the kernel adds 0.1 % to long ones.
 constexpr std::int64_t kExactNanos = 20'000'000;
 
 constexpr std::uint64_t idOf(std::uint32_t slot, std::uint32_t generation) noexcept {
-  return (std::uint64_t{generation} << 32) | (slot + 1);
+  return (std::uint64_t{generation} << 32) | slot;
 }
-constexpr std::uint32_t slotOf(std::uint64_t id) noexcept {
-  return static_cast<std::uint32_t>(id) - 1;
-}
+constexpr std::uint32_t slotOf(std::uint64_t id) noexcept { return static_cast<std::uint32_t>(id); }
 constexpr std::uint32_t generationOf(std::uint64_t id) noexcept {
   return static_cast<std::uint32_t>(id >> 32);
 }
@@ -52,7 +52,10 @@ ReadinessHandler::ReadinessHandler(const IoType& type, SelectorFactory open,
     : type_(type),
       open_(std::move(open)),
       selector_(std::move(selector)),
-      wakeupFd_(std::move(wakeupFd)) {}
+      wakeupFd_(std::move(wakeupFd)),
+      slots_(1) {
+  slots_[0].generation = kNoGeneration;
+}
 
 ReadinessHandler::~ReadinessHandler() {
   for (Slot& slot : slots_) {
@@ -131,24 +134,35 @@ void ReadinessHandler::awaitWakeups(std::uint64_t paid) noexcept {
 
 // --- dispatching ---
 
+// A number that was given out has a slot: there are never fewer. A slot that is let go becomes another
+// generation, so one with this generation has a client.
 inline ReadinessHandler::Slot* ReadinessHandler::find(std::uint64_t id) noexcept {
-  const std::uint32_t slot = slotOf(id);
-  if (slot >= slots_.size() || slots_[slot].generation != generationOf(id)) return nullptr;
-  return slots_[slot].client == nullptr ? nullptr : &slots_[slot];
+  Slot& slot = slots_[slotOf(id)];
+  return slot.generation == generationOf(id) ? &slot : nullptr;
 }
 
 // False if nobody is registered under this number any more.
 inline bool ReadinessHandler::deliver(std::uint64_t id, std::uint32_t ready) {
   const Slot* slot = find(id);
   if (__builtin_expect(slot == nullptr, 0)) return false;
-  if (__builtin_expect((ready & kNotOpen) != 0, 0)) {
-    notOpen(id, *slot);
-    return true;
-  }
   IoClient& client = *slot->client;
   loop_->callbackBegins(typeid(client));
   client.ready(ready);
   loop_->callbackEnded();
+  return true;
+}
+
+inline bool ReadinessHandler::deliverFound(std::uint64_t id, std::uint32_t ready) {
+  if (__builtin_expect(ready == 0 || (ready & kNotOpen) != 0, 0)) return deliverOdd(id, ready);
+  return deliver(id, ready);
+}
+
+// An event without a bit would come again and again: the client shall look.
+[[gnu::noinline]] bool ReadinessHandler::deliverOdd(std::uint64_t id, std::uint32_t ready) {
+  if (ready == 0) return deliver(id, kReadable);
+  const Slot* slot = find(id);
+  if (slot == nullptr) return false;
+  notOpen(id, *slot);
   return true;
 }
 
@@ -160,8 +174,7 @@ int ReadinessHandler::dispatch() {
   const ReadyEvent* events = count == 0 ? nullptr : selector_->events();
   for (int i = 0; i < count; ++i) {
     const ReadyEvent event = events[i];
-    // An event without a bit would come again and again: let the client look.
-    if (__builtin_expect(deliver(event.data, event.events == 0 ? kReadable : event.events), 1)) {
+    if (__builtin_expect(deliverFound(event.data, event.events), 1)) {
       ++delivered;
     } else if (event.data != kWakeupId) {  // which has no slot
       const std::uint32_t slot = slotOf(event.data);

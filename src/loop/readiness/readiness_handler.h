@@ -83,6 +83,8 @@ class ReadinessHandler final : public IoHandler,
   void release(std::uint64_t id) noexcept;
   void loseClient(std::uint64_t id, const Error& why) noexcept;
   bool deliver(std::uint64_t id, std::uint32_t ready);
+  bool deliverFound(std::uint64_t id, std::uint32_t ready);
+  bool deliverOdd(std::uint64_t id, std::uint32_t ready);
   void notOpen(std::uint64_t id, const Slot& slot);
   void drainWakeups() noexcept;
 

@@ -152,9 +152,9 @@ inline void StreamChannel::noteWritten(std::ptrdiff_t wrote) noexcept {
 inline bool StreamChannel::writeWhole(const ByteBuf& bytes) noexcept {
   const std::span<const std::byte> data = bytes.data();
   if (data.empty()) return false;
-  const std::ptrdiff_t wrote = sendInline(socket_.fd(), data.data(), data.size());
+  const std::ptrdiff_t wrote = sendOnce(socket_.fd(), data.data(), data.size());
   if (__builtin_expect(wrote != static_cast<std::ptrdiff_t>(data.size()), 0)) {
-    unexpected_ = wrote;
+    unexpected_ = wrote == -EINTR ? 0 : wrote;
     return false;
   }
   noteWritten(wrote);
@@ -196,7 +196,7 @@ void StreamChannel::doStopRead() { socket_.unwant(kInput); }
     std::size_t room, std::ptrdiff_t& got) noexcept {
   internal::Block* block =
       local().pool().core().allocateClass(internal::SizeClasses::ofPower(predictor_.exponent()));
-  got = recvInline(socket_.fd(), block->bytes, room);
+  got = recvOnce(socket_.fd(), block->bytes, room);
   return block;
 }
 
@@ -232,6 +232,7 @@ void StreamChannel::readBurst() {
   std::size_t reads = 0;
   std::size_t total = 0;
   for (;;) {
+    if (got == -EINTR) got = recvSocket(socket_.fd(), block->bytes, predictor_.guess());
     if (got <= 0) {
       block->drop();
       readable_ = false;

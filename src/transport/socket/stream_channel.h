@@ -21,7 +21,8 @@ namespace millrace {
 class FdReceiver;
 class FileRegion;
 
-class StreamChannel final : public Channel, private IoClient {
+// IoClient comes first: ready() is called for every event and finds its object at once.
+class StreamChannel final : private IoClient, public Channel {
  public:
   enum class Stage : std::uint8_t { fresh, connected };
 
