@@ -38,10 +38,10 @@ auto offloading(ThreadPool& pool, OffloadHandler::Function function, std::size_t
 }
 
 TEST(OffloadHandler, KeepsTheOrderAndWorksOnOneAtATime) {
-  ThreadPool pool(4);
   std::atomic<int> atOnce{0};
   std::atomic<int> most{0};
   std::atomic<bool> onLoop{false};
+  ThreadPool pool(4);
   const std::thread::id loop = std::this_thread::get_id();
   EmbeddedChannel channel(offloading(pool, [&](Message&& msg) -> Message {
     most = std::max(most.load(), ++atOnce);
@@ -60,14 +60,17 @@ TEST(OffloadHandler, KeepsTheOrderAndWorksOnOneAtATime) {
 }
 
 TEST(OffloadHandler, PassesOnWhatTheFunctionThrowsAndGoesOn) {
+  std::latch goOn(1);
   ThreadPool pool(1);
-  EmbeddedChannel channel(offloading(pool, [](Message&& msg) -> Message {
+  EmbeddedChannel channel(offloading(pool, [&goOn](Message&& msg) -> Message {
+    goOn.wait();
     const int number = msg.take<int>();
     if (number == 1) throw std::runtime_error("one is too many");
     return number;
   }));
 
   channel.writeInbound(1, 2);
+  goOn.count_down();  // not before: writeInbound() throws what has come already
 
   ASSERT_TRUE(runUntil(channel, [&] { return channel.inboundSize() == 1; }));
   EXPECT_EQ(*channel.readInbound<int>(), 2);
@@ -88,8 +91,8 @@ TEST(OffloadHandler, PassesNothingOnForAnEmptyMessage) {
 
 // Reading pauses above the limit and goes on when the pool has caught up.
 TEST(OffloadHandler, PausesReadingWhileTooManyWait) {
-  ThreadPool pool(1);
   std::latch goOn(1);
+  ThreadPool pool(1);
   EmbeddedChannel channel(offloading(
       pool,
       [&goOn](Message&& msg) -> Message {
@@ -109,8 +112,8 @@ TEST(OffloadHandler, PausesReadingWhileTooManyWait) {
 }
 
 TEST(OffloadHandler, LeavesThoseWhoReadByThemselvesAlone) {
-  ThreadPool pool(1);
   std::latch goOn(1);
+  ThreadPool pool(1);
   EmbeddedChannel channel(offloading(
       pool,
       [&goOn](Message&& msg) -> Message {
@@ -128,10 +131,10 @@ TEST(OffloadHandler, LeavesThoseWhoReadByThemselvesAlone) {
 }
 
 TEST(OffloadHandler, DropsWhatIsUnderWayWhenItsChannelCloses) {
-  ThreadPool pool(1);
   std::latch working(1);
   std::latch goOn(1);
   std::atomic<int> calls{0};
+  ThreadPool pool(1);
   {
     EmbeddedChannel channel(offloading(pool, [&](Message&& msg) -> Message {
       if (++calls == 1) working.count_down();
@@ -152,9 +155,9 @@ TEST(OffloadHandler, DropsWhatIsUnderWayWhenItsChannelCloses) {
 }
 
 TEST(OffloadHandler, ClosesTheChannelWhenThePoolIsFull) {
-  ThreadPool pool(ThreadPoolOptions().threads(1).capacity(1));
   std::latch working(1);
   std::latch goOn(1);
+  ThreadPool pool(ThreadPoolOptions().threads(1).capacity(1));
   pool.execute([&] {
     working.count_down();
     goOn.wait();
