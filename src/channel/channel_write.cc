@@ -231,6 +231,8 @@ void Channel::updateWritability() noexcept {
   } else {
     if (pending > settings_->waterMarks.low) return;
     set(kWritableBit);
+    // Whoever stopped writing when he saw it waits to be told.
+    if ((flags_ & kToldWritable) != 0) mark(kTellWritable);
     if ((flags_ & kPaused) != 0) {
       unmark(kPaused);
       if ((flags_ & (kReadWanted | kInputEnded)) == kReadWanted && isOpen()) doBeginRead();
@@ -241,7 +243,9 @@ void Channel::updateWritability() noexcept {
 
 void Channel::tellWritability() {
   const bool writable = has(kWritableBit);
-  if (writable == ((flags_ & kToldWritable) != 0) || !isOpen()) return;
+  const bool blinked = (flags_ & kTellWritable) != 0;
+  unmark(kTellWritable);
+  if ((writable == ((flags_ & kToldWritable) != 0) && !(blinked && writable)) || !isOpen()) return;
   if (writable) {
     mark(kToldWritable);
   } else {

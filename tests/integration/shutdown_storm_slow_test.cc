@@ -106,9 +106,9 @@ TEST_P(ShutdownStorm, LosesNoAnswer) {
     for (const Peer& peer : peers) ports.push_back(portOf(peer));
     std::atomic<int> clean{0};
     std::vector<std::string> received(peers.size());
-    std::thread clients([&] {
+    std::thread clients([&, sizes = std::mt19937(random())]() mutable {
       for (const Peer& peer : peers) {
-        static_cast<void>(peer.sendSome(std::string(1 + random() % 20'000, 'q')));
+        static_cast<void>(peer.sendSome(std::string(1 + sizes() % 20'000, 'q')));
       }
       for (std::size_t i = 0; i < peers.size(); ++i) {
         received[i] = peers[i].receiveAll();

@@ -305,6 +305,7 @@ class MILLRACE_API Channel : public RefCounted<Channel> {
   static constexpr std::uint32_t kDirtyHere = 1u << 17;  // the EventScope on the stack does it
   static constexpr std::uint32_t kInEvent = 1u << 18;    // an EventScope is on the stack
   static constexpr std::uint32_t kConnecting = 1u << 19;
+  static constexpr std::uint32_t kTellWritable = 1u << 21;  // it was unwritable, untold
   static constexpr std::uint32_t kMayWriteSolo = 1u << 20;  // in its event; see channel_fast.h
 
   /// With so much waiting, flush() does not wait for the end of the event.
