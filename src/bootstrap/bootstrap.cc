@@ -55,7 +55,7 @@ class Attempt final : public std::enable_shared_from_this<Attempt> {
   const SocketAddress& target() const { return remotes_.empty() ? local_ : remotes_[at_]; }
 
   void next() {
-    if (promise_.isCancelled()) return;
+    if (promise_.isCancelled()) return giveBack();
     Result<ChannelPtr> made = make();
     if (!made) return failed(made.error());
     const ChannelPtr channel = *made;
@@ -73,6 +73,7 @@ class Attempt final : public std::enable_shared_from_this<Attempt> {
   }
 
   void giveBack() {
+    hasLoop_ = false;
     if (source_ != nullptr) source_->giveBack(*loop_);
   }
 
@@ -109,14 +110,15 @@ class Attempt final : public std::enable_shared_from_this<Attempt> {
       promise_.tryFailure(why);
       return;
     }
-    // The loop may have been there for the channel that failed only.
-    if (source_ != nullptr) {
+    // The loop of a channel that failed serves the next one, too, unless it was given back.
+    if (source_ != nullptr && !hasLoop_) {
       Result<Ref<EventLoop>> loop = source_->acquire();
       if (!loop) {
         promise_.tryFailure(loop.error());
         return;
       }
       loop_ = std::move(*loop);
+      hasLoop_ = true;
     }
     start();
   }
@@ -130,6 +132,7 @@ class Attempt final : public std::enable_shared_from_this<Attempt> {
   std::vector<SocketAddress> remotes_;
   SocketAddress local_;
   std::size_t at_ = 0;
+  bool hasLoop_ = true;  // acquired, and not given back
 };
 
 }  // namespace

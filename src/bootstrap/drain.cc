@@ -8,6 +8,10 @@
 
 namespace millrace::internal {
 
+Drain::Drain(EventLoop& loop) : promise_(loop), future_(promise_.future()) {
+  promise_.setUncancellable();  // several may wait for it
+}
+
 // Called where the last listening channel was closed: connections that it gave to other loops are in
 // their queues before what is posted here.
 void Drain::begin(const std::vector<Ref<EventLoop>>& loops,
@@ -17,10 +21,12 @@ void Drain::begin(const std::vector<Ref<EventLoop>>& loops,
     left_ = loops.size() + 1;
   }
   for (const Ref<EventLoop>& loop : loops) {
-    const bool taken = loop->executeOwn([self = shared_from_this(), loop, listeners] {
-      self->closeOn(*loop, listeners);
-      self->oneDone();
-    });
+    // A loop that has never run has no channel, and nobody is left to give it one.
+    const bool taken = loop->state() != EventLoop::State::notStarted &&
+                       loop->executeOwn([self = shared_from_this(), loop, listeners] {
+                         self->closeOn(*loop, listeners);
+                         self->oneDone();
+                       });
     if (!taken) oneDone();  // it has ended, and its channels with it
   }
   oneDone();
@@ -33,57 +39,70 @@ void Drain::closeOn(EventLoop& loop, const std::vector<ChannelPtr>& listeners) {
         std::find(listeners.begin(), listeners.end(), channel->parent()) != listeners.end();
     if (ours && channel->isOpen()) mine.emplace_back(channel);
   }
-  bool late = false;
+  if (mine.empty()) return;
   {
     std::lock_guard lock(mutex_);
     report_.connections += mine.size();
     left_ += mine.size();
     open_.insert(open_.end(), mine.begin(), mine.end());
-    late = timeUp_;
+    loops_.emplace_back(&loop);
   }
   for (const ChannelPtr& channel : mine) {
     channel->closeGracefully().addListener([self = shared_from_this()] { self->oneDone(); });
   }
-  if (late) cutRest();
+  watchTime(loop);
 }
 
+// Each loop minds its own channels: another one may end before.
 void Drain::limit(Duration timeout) {
-  Executor& executor = future_.executor();
-  // The promise belongs to a loop: its timers serve.
-  auto& loop = static_cast<EventLoop&>(executor);
-  if (future_.isDone()) return;
-  ScheduledFuture timer;
-  try {
-    timer = loop.schedule(timeout, [weak = weak_from_this()] {
-      if (const std::shared_ptr<Drain> self = weak.lock()) self->cutRest();
-    });
-  } catch (const RejectedExecution&) {
-    return;  // the loop has ended: so have its channels, and other loops have their own timeouts
+  std::vector<Ref<EventLoop>> loops;
+  {
+    std::lock_guard lock(mutex_);
+    const auto& loop = static_cast<EventLoop&>(future_.executor());
+    const std::int64_t end = saturatingAdd(loop.clock().nanos(), timeout.count());
+    if (end >= end_) return;
+    end_ = end;
+    loops = loops_;
   }
-  std::lock_guard lock(mutex_);
-  timers_.push_back(std::move(timer));
+  for (const Ref<EventLoop>& loop : loops) {
+    loop->executeOwn([self = shared_from_this(), loop] { self->watchTime(*loop); });
+  }
 }
 
-void Drain::cutRest() {
+void Drain::watchTime(EventLoop& loop) {
+  std::int64_t end = 0;
+  {
+    std::lock_guard lock(mutex_);
+    end = end_;
+  }
+  const std::int64_t left = end - loop.clock().nanos();
+  if (left <= 0) return cutOn(loop);
+  ScheduledFuture timer =
+      LoopChannels::of(loop).after(Duration(left), [weak = weak_from_this(), &loop] {
+        if (const std::shared_ptr<Drain> self = weak.lock()) self->cutOn(loop);
+      });
+  std::lock_guard lock(mutex_);
+  if (timer.valid()) timers_.push_back(std::move(timer));
+}
+
+void Drain::cutOn(EventLoop& loop) {
   std::vector<ChannelPtr> rest;
   {
     std::lock_guard lock(mutex_);
-    timeUp_ = true;
-    rest = open_;
+    for (const ChannelPtr& each : open_) {
+      if (&each->loop() == &loop) rest.push_back(each);
+    }
   }
   for (const ChannelPtr& channel : rest) {
     if (!channel->isOpen()) continue;
-    channel->loop().executeOwn([self = shared_from_this(), channel] {
-      if (!channel->isOpen()) return;
-      {
-        std::lock_guard lock(self->mutex_);
-        ++self->report_.cut;
-      }
-      const std::size_t bytes = LoopChannels::cut(
-          *channel, Error(Errc::timedOut, "drain", "the time to close gracefully was up"));
-      std::lock_guard lock(self->mutex_);
-      self->report_.bytesCut += bytes;
-    });
+    {
+      std::lock_guard lock(mutex_);
+      ++report_.cut;
+    }
+    const std::size_t bytes = LoopChannels::cut(
+        *channel, Error(Errc::timedOut, "drain", "the time to close gracefully was up"));
+    std::lock_guard lock(mutex_);
+    report_.bytesCut += bytes;
   }
 }
 

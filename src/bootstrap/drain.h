@@ -17,7 +17,7 @@ namespace millrace::internal {
 /// Shared by the loops that take part.
 class Drain final : public std::enable_shared_from_this<Drain> {
  public:
-  explicit Drain(Executor& executor) : promise_(executor), future_(promise_.future()) {}
+  explicit Drain(EventLoop& loop);
 
   Future<DrainReport> future() const { return future_; }
   /// The listening channels are closed: now the connections. Once.
@@ -27,7 +27,8 @@ class Drain final : public std::enable_shared_from_this<Drain> {
 
  private:
   void closeOn(EventLoop& loop, const std::vector<ChannelPtr>& listeners);
-  void cutRest();
+  void watchTime(EventLoop& loop);
+  void cutOn(EventLoop& loop);
   void oneDone();
 
   Promise<DrainReport> promise_;
@@ -36,8 +37,9 @@ class Drain final : public std::enable_shared_from_this<Drain> {
   DrainReport report_;                   // guarded by mutex_
   std::size_t left_ = 0;                 // guarded by mutex_: connections and loops to look at
   std::vector<ChannelPtr> open_;         // guarded by mutex_
+  std::vector<Ref<EventLoop>> loops_;    // guarded by mutex_: those that have channels to close
   std::vector<ScheduledFuture> timers_;  // guarded by mutex_
-  bool timeUp_ = false;                  // guarded by mutex_
+  std::int64_t end_ = INT64_MAX;         // guarded by mutex_: of the loops' clock
 };
 
 }  // namespace millrace::internal

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bootstrap/server_core.h"
 
+#include "channel/loop_channels.h"
+
 #include <millrace/base/log.h>
 #include <millrace/channel/message.h>
 #include <millrace/loop/event_loop_group.h>
@@ -122,7 +124,10 @@ Future<Server> ServerCore::bind(const ServerBootstrap& from, std::vector<SocketA
       continue;
     }
     Result<Ref<EventLoop>> loop = core->boss_->acquire();
-    if (!loop) return Future<Server>::of(loop.error());
+    if (!loop) {
+      for (const Place& each : places) core->boss_->giveBack(*each.loop);
+      return Future<Server>::of(loop.error());
+    }
     places.push_back({std::move(*loop), address});
   }
   Promise<Server> promise(*places.front().loop);
@@ -138,6 +143,8 @@ Future<Server> ServerCore::bind(const ServerBootstrap& from, std::vector<SocketA
       Result<ChannelPtr> channel =
           binding->core->listen(*place.loop, place.address, std::move(bound));
       if (!channel) {
+        if (LoopChannels::of(*place.loop).all().empty())
+          binding->core->boss_->giveBack(*place.loop);
         binding->done(i, channel.error());
         return;
       }
@@ -150,6 +157,7 @@ Future<Server> ServerCore::bind(const ServerBootstrap& from, std::vector<SocketA
     if (places[i].loop->inEventLoop()) {
       task();
     } else if (places[i].loop->isShuttingDown() || !places[i].loop->executeOwn(std::move(task))) {
+      core->boss_->giveBack(*places[i].loop);
       binding->done(i, Error(Errc::rejected, "bind",
                              places[i].address.toString() + " on " + places[i].loop->name() +
                                  " (it is shut down)"));
@@ -205,8 +213,7 @@ void ServerCore::beginToAccept() {
   if (acceptsByItself_.load(std::memory_order_relaxed)) {
     for (const ChannelPtr& each : listeners_) each->setAutoRead(true);
   }
-  listeners_.front()->closeFuture().addListener(
-      [workers = workers_, id] { workers->removeShutdownListener(id); });
+  closeFuture().addListener([workers = workers_, id] { workers->removeShutdownListener(id); });
 }
 
 // --- connections ---
@@ -220,16 +227,18 @@ void ServerCore::adopt(Channel& listener, AcceptedSocket&& socket) {
     return;
   }
   if ((*loop)->inEventLoop()) return adoptHere(**loop, ChannelPtr(&listener), std::move(socket));
-  EventLoop& target = **loop;
-  const std::string peer = target.isShuttingDown() ? socket.peer.toString() : std::string();
+  const Ref<EventLoop> target = std::move(*loop);
+  const SocketAddress peer = socket.peer;
   const bool taken =
-      target.executeOwn([self = shared_from_this(), loop = std::move(*loop),
-                         parent = ChannelPtr(&listener), socket = std::move(socket)]() mutable {
-        self->adoptHere(*loop, parent, std::move(socket));
+      target->executeOwn([self = shared_from_this(), target, parent = ChannelPtr(&listener),
+                          socket = std::move(socket)]() mutable {
+        self->adoptHere(*target, parent, std::move(socket));
       });
   if (taken) return;
-  log(LogLevel::warn, "bootstrap", listener.describe(), ": a connection of ", peer,
-      " is closed: ", target.name(), " is shut down");
+  workers_->giveBack(*target);
+  log(LogLevel::warn, "bootstrap", listener.describe(), ": a connection of ", peer.toString(),
+      " is closed: ", target->name(),
+      target->isShutdown() ? " is shut down" : " has no thread and cannot have one now");
 }
 
 void ServerCore::adoptHere(EventLoop& loop, const ChannelPtr& listener, AcceptedSocket&& socket) {
@@ -250,8 +259,6 @@ void ServerCore::adoptHere(EventLoop& loop, const ChannelPtr& listener, Accepted
   channel.setParent(listener);
   child_.applyOrLog(channel);
   if (!channel.registerNow(child_.filler())) workers_->giveBack(loop);
-  // The server drains: this one came too late to be asked.
-  if (!listener->isOpen()) channel.closeGracefully();
 }
 
 // --- the end ---
@@ -259,6 +266,7 @@ void ServerCore::adoptHere(EventLoop& loop, const ChannelPtr& listener, Accepted
 Future<void> ServerCore::closeFuture() {
   if (listeners_.size() == 1) return listeners_.front()->closeFuture();
   Promise<void> promise(listeners_.front()->loop());
+  promise.setUncancellable();  // it is everybody's
   Future<void> future = promise.future();
   auto left = std::make_shared<std::atomic<std::size_t>>(listeners_.size());
   auto done = std::make_shared<Promise<void>>(std::move(promise));

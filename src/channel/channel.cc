@@ -90,6 +90,7 @@ Future<void> Channel::closeFuture() {
   State* state = closeState_.load(std::memory_order_seq_cst);
   if (state == nullptr) {
     Ref<State> made = makeRef<State>(*loop_);
+    made->markUncancellable();  // it is everybody's
     if (closeState_.compare_exchange_strong(state, made.get(), std::memory_order_seq_cst)) {
       state = made.release();
     }

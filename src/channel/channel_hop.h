@@ -25,7 +25,7 @@ class TravellingPromise {
   Promise<void> done_;
 };
 
-// Before it is registered the channel belongs to its maker: then the call happens here, too.
+// On the loop the call happens here and now.
 template <class Call>
 void Channel::hop(Call&& call) {
   if (inLoop()) {

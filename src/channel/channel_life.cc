@@ -39,6 +39,7 @@ Future<void> registerChannel(EventLoop& loop, const ChannelPtr& channel) {
   // The loop will never have it: nobody else can touch the channel any more.
   const Error why(Errc::rejected, "register", loop.name() + " (it is shut down)");
   log(LogLevel::warn, "channel", channel->describe(), ": ", why.message());
+  channel->local_ = nullptr;  // from an earlier registration, and gone with the loop
   channel->closeNow(why);
   return Future<void>::of(why);
 }
@@ -59,6 +60,7 @@ bool Channel::registerInLoop(Promise<void>&& done, const std::function<void(Chan
     return false;
   }
   if (loop_->isShutdown()) {
+    local_ = nullptr;  // from an earlier registration
     stopRegistering(Error(Errc::rejected, "register", loop_->name() + " (it is shut down)"), done);
     return false;
   }
@@ -76,8 +78,9 @@ bool Channel::registerInLoop(Promise<void>&& done, const std::function<void(Chan
   done.trySuccess();
   pipeline_.fireChannelRegistered();
   if (isOpen() && isActiveNow()) becomeActive();
-  // It waited for the kernel when it left the loop: nobody tells it any more that there is room.
-  if (isOpen() && (flags_ & kFullKernel) != 0) flushAgain();
+  // While it was away nobody told it that there is room, and nothing was sent or read.
+  if (isOpen() && isActive() && hasFlushed()) flushAgain();
+  if (mayReadOn() && isActive() && !isAutoRead()) doBeginRead();
   if (isOpen() && loop_->isShuttingDown()) lingerInLoop();
   return true;
 }
@@ -323,7 +326,7 @@ void Channel::settle() noexcept {
   }
   depth_ = 0;
   if (!gone) return;
-  if ((flags_ & kDirty) != 0) {
+  if ((flags_ & (kDirty | kLeaveWhenClean)) == kDirty) {
     mark(kLeaveWhenClean);  // the list of dirty ones still knows it
   } else {
     unref();

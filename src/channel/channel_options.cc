@@ -165,7 +165,10 @@ Result<void> Channel::applyOption(const OptionKey& key, const OptionValue& value
     return Error(Errc::notSupported, "setOption " + std::string(key.name()), "on " + describe());
   }
   replaceSettings(changed);
-  if (local_ != nullptr && isOpen()) updateWritability();
+  if (local_ != nullptr && isOpen()) {
+    updateWritability();
+    updatePause();
+  }
   return {};
 }
 

@@ -28,6 +28,7 @@ void Channel::spillNow() noexcept {
   outbound_->add(Message(std::move(local_->solo.bytes())), Promise<void>());
   local_->solo.drop();
   if ((flags_ & kFlushWanted) != 0) outbound_->addFlush();
+  if (isOpen() && pendingBytes() > settings_->waterMarks.high) updateWritability();
 }
 
 void Channel::writeSlowly(Message& msg) {
@@ -113,6 +114,14 @@ void Channel::writePending() {
   afterWrite(error);
 }
 
+void Channel::flushIfLong(std::int64_t& began) {
+  const std::int64_t now = Clock::real().nanos();
+  if (began == 0) began = now;
+  if (now - began < kLongBurstNanos) return;
+  began = now;
+  writePending();
+}
+
 void Channel::flushAgain() {
   unmark(kFullKernel);
   if (isOpen()) writePending();
@@ -141,11 +150,19 @@ void Channel::afterWrite(int error) {
 
 void Channel::takeAwayOutbound(const Error& why) {
   if (outbound_ == nullptr) return;
-  // Listeners that write meanwhile find the channel closed, or begin a new buffer.
-  OutboundBuffer* out = std::exchange(outbound_, nullptr);
+  // Listeners that write meanwhile find the channel closed, or begin a new buffer. While doWrite() is
+  // on the stack it uses this one: then it is emptied only, and writePending() gives it back.
+  OutboundBuffer* out = outbound_;
+  const bool inUse = (flags_ & kInFlush) != 0;
+  if (!inUse) outbound_ = nullptr;
   out->failAll(why);
-  local_->count(LoopChannels::failedWrites, out->takeFailures());
-  local_->giveOutbound(out);
+  const std::size_t failures = out->takeFailures();
+  if (local_ == nullptr) {
+    delete out;
+  } else {
+    local_->count(LoopChannels::failedWrites, failures);
+    if (!inUse) local_->giveOutbound(out);
+  }
   if (isOpen() && !has(kWritableBit)) updateWritability();
 }
 
@@ -164,26 +181,29 @@ void Channel::shutdownOutputInLoop(Promise<void>&& done) {
   spill();
   if (done.valid()) rare().outputEnders.push_back(std::move(done));
   mark(kEndOutputAfterFlush);
-  if (!hasFlushed()) {
-    endOutput();
-  } else if ((flags_ & kInFlush) == 0) {
+  if ((flags_ & kInFlush) != 0)
+    return;  // by a listener of what is being written: afterWrite() ends it
+  if (hasFlushed()) {
     writePending();
+  } else {
+    endOutput();
   }
 }
 
 // Everything that was flushed is written; what was not never will be.
 void Channel::endOutput() {
   unmark(kEndOutputAfterFlush);
-  mark(kOutputEnded);
   const Result<void> ended = doShutdownOutput();
+  // Where a stream cannot be ended, or not yet, writing goes on.
+  const bool goesOn = !ended && !isLingering();
+  if (!goesOn) mark(kOutputEnded);
   if (rare_ != nullptr) {
     for (const Promise<void>& each : std::exchange(rare_->outputEnders, {})) {
       each.tryComplete(ended);
     }
   }
-  if (!isOpen()) return;
+  if (!isOpen() || goesOn) return;
   takeAwayOutbound(Error(Errc::closed, "write", describe() + " (its output is shut down)"));
-  if (!ended && !isLingering()) return;
   if (isLingering()) {
     beginLinger();
   } else if ((flags_ & kInputEnded) != 0) {
@@ -219,26 +239,33 @@ std::size_t Channel::bytesBeforeWritable() const noexcept {
 
 // isWritable() changes at once; handlers are told when the event that changed it is over.
 void Channel::updateWritability() noexcept {
+  spill();  // the fast path tells nobody
   const std::size_t pending = pendingBytes();
   if (has(kWritableBit)) {
     if (pending <= settings_->waterMarks.high) return;
     unset(kWritableBit);
-    if (settings_->pauseReadsWhenUnwritable && !isLingering() && (flags_ & kPaused) == 0) {
-      mark(kPaused);
-      local_->count(LoopChannels::pausedReads);
-      doStopRead();
-    }
   } else {
     if (pending > settings_->waterMarks.low) return;
     set(kWritableBit);
     // Whoever stopped writing when he saw it waits to be told.
     if ((flags_ & kToldWritable) != 0) mark(kTellWritable);
-    if ((flags_ & kPaused) != 0) {
-      unmark(kPaused);
-      if ((flags_ & (kReadWanted | kInputEnded)) == kReadWanted && isOpen()) doBeginRead();
-    }
   }
+  updatePause();
   makeDirty();
+}
+
+// Reads rest while nothing more can be written.
+void Channel::updatePause() {
+  const bool wanted = settings_->pauseReadsWhenUnwritable && !has(kWritableBit) && !isLingering();
+  if (wanted == ((flags_ & kPaused) != 0)) return;
+  if (wanted) {
+    mark(kPaused);
+    local_->count(LoopChannels::pausedReads);
+    doStopRead();
+    return;
+  }
+  unmark(kPaused);
+  if ((flags_ & (kReadWanted | kInputEnded)) == kReadWanted && isOpen()) doBeginRead();
 }
 
 void Channel::tellWritability() {

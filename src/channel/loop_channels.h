@@ -37,6 +37,7 @@ class LoopChannels final : public LoopAttachment {
   void closeAll(CloseMode mode) override;
   std::int64_t nextDue() const noexcept override { return firstLate_; }
   void runDue(std::int64_t now) noexcept override;
+  void threadChanged() noexcept override { pool_.bindToThisThread(); }
   void addTo(ShutdownReport& report) const override;
   void describe(std::vector<std::string>& lines) const override;
 

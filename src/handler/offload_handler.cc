@@ -79,9 +79,13 @@ OffloadHandler::~OffloadHandler() = default;
 
 void OffloadHandler::handlerAdded(Context& ctx) { state_->ctx = &ctx; }
 
-void OffloadHandler::handlerRemoved(Context&) {
+void OffloadHandler::handlerRemoved(Context& ctx) {
   state_->ctx = nullptr;
   state_->waiting.clear();
+  // Nobody else would begin to read again.
+  if (std::exchange(state_->paused, false) && ctx.channel().isOpen()) {
+    ctx.channel().setAutoRead(true);
+  }
 }
 
 void OffloadHandler::channelRead(Context& ctx, Message&& msg) {

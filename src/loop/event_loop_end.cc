@@ -228,6 +228,8 @@ void EventLoop::Parts::closeAll(CloseMode mode) {
 void EventLoop::Parts::endInLoop() {
   turnBegan.store(Clock::real().nanos(), std::memory_order_relaxed);  // hooks may block, too
   runHooks();
+  // What came while hooks ran, too late to be closed with the others.
+  if (registrations() != 0) closeAll(CloseMode::force);
   life.advance(State::shutdown);
   closed = true;
   runList.append(takeCounted([this] { return in.inbox.close(); }).chain);
@@ -275,6 +277,7 @@ void EventLoop::Parts::endUnstarted() {
   const Executor* before = std::exchange(internal::tlsCurrentExecutor, &self);
   cache = &NodeCache::ofThread();
   lastExecution = now();
+  if (upper != nullptr) upper->threadChanged();
   runBatch();
   beginShutdown();
   if (registrations() != 0) closeAll(CloseMode::force);

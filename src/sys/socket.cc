@@ -221,7 +221,7 @@ std::ptrdiff_t spliceBytes(int out, int in, std::size_t count) noexcept {
 Result<FileStatus> fileStatus(int fd) {
   struct stat about {};
   if (calls().fstat(fd, &about) != 0) return Error::fromErrno(errno, "fstat", fdText(fd));
-  return FileStatus{about.st_size, S_ISREG(about.st_mode)};
+  return FileStatus{about.st_size, S_ISREG(about.st_mode), about.st_dev, about.st_ino};
 }
 
 }  // namespace millrace

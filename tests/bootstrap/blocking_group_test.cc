@@ -102,6 +102,32 @@ TEST(BlockingGroup, RefusesMoreChannelsThanItMayHave) {
   EXPECT_THROW(EventLoopGroup(-1, io::blocking()), std::invalid_argument);
 }
 
+TEST(BlockingGroup, AtItsLimitTriesTheNextAddressOnTheSameLoop) {
+  EventLoopGroup servers(1);
+  const Server server = ServerBootstrap()
+                            .group(servers)
+                            .childHandler(echoing())
+                            .bind(SocketAddress::loopback4(0))
+                            .get();
+  SocketAddress gone;
+  {
+    const Server closed = ServerBootstrap()
+                              .group(servers)
+                              .childHandler(echoing())
+                              .bind(SocketAddress::loopback4(0))
+                              .get();
+    gone = closed.address();
+  }
+  EventLoopGroup clients(1, io::blocking());
+
+  const Future<ChannelPtr> channel =
+      Bootstrap().group(clients).handler([](Channel&) {}).connect({gone, server.address()});
+
+  ASSERT_TRUE(succeeds(channel));
+  EXPECT_EQ(channel.get()->remoteAddress(), server.address());
+  EXPECT_EQ(clients.size(), 1U);
+}
+
 // C217
 TEST(BlockingGroup, RefusesChannelsOnceItIsShutDown) {
   EventLoopGroup group(0, io::blocking());

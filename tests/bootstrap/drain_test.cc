@@ -117,6 +117,48 @@ TEST_P(Draining, HappensInTheDestructors) {
   }
 }
 
+// The deadline holds although the listener's loop is gone.
+TEST_P(Draining, CutsAtTheDeadlineAfterTheBossHasEnded) {
+  EventLoopGroup boss(GetParam().options().loops(1));
+  const Server server =
+      ServerBootstrap()
+          .group(boss, group())
+          .childHandler([&](Channel& ch) { ch.pipeline().emplaceLast<Answering>(log_); })
+          .bind(anyAddress())
+          .get();
+  const Peer stalled = Peer::to(server.address(), 4096);
+  for (int i = 0; i < 100; ++i) static_cast<void>(stalled.sendSome("\x7f"));
+  ASSERT_TRUE(log_->await("answered", 20));  // more than the kernel holds is on its way
+
+  ASSERT_TRUE(succeeds(boss.shutdownGracefully(0s, 10s)));
+  const Future<DrainReport> drained = server.drain(100ms);
+
+  ASSERT_TRUE(succeeds(drained));
+  EXPECT_EQ(drained.get().connections, 1U);
+  EXPECT_EQ(drained.get().cut, 1U);
+}
+
+TEST_P(Draining, StartsNoThread) {
+  more(8);
+  const Server server = serve(answering());
+  Peer peer = Peer::to(server.address());
+  peer.send("\x01");
+  EXPECT_EQ(peer.receive(1000).size(), 1000U);
+  const auto threads = [&] {
+    std::size_t count = 0;
+    for (const EventLoop& each : group()) count += each.threadId() != 0 ? 1 : 0;
+    return count;
+  };
+  const std::size_t before = threads();
+  EXPECT_LT(before, 8U);
+
+  const Future<DrainReport> drained = server.drain(10s);
+  peer.close();
+
+  ASSERT_TRUE(succeeds(drained));
+  EXPECT_EQ(threads(), before);
+}
+
 // F51: the group ends first: the lingering close of the loop does the same
 TEST_P(Draining, HappensWithTheGroup) {
   const Server server = serve(answering());

@@ -319,6 +319,43 @@ TEST_P(EveryTransport, DrainsWithEveryAnswerWhole) {
   }
 }
 
+// Of the listeners only; a connection that was accepted is served.
+TEST_P(EveryTransport, ClosingAServerLeavesItsConnections) {
+  Server server = serve(echoing());
+  const ChannelPtr channel = connect(server, recording(log_));
+
+  ASSERT_TRUE(succeeds(server.close()));
+
+  channel->writeAndFlush(ByteBuf::of("hello"));
+  EXPECT_TRUE(log_->awaitBytes(5));
+}
+
+// What the link or the kernel does not hold is sent although the peer has ended its own stream.
+TEST_P(EveryTransport, AGracefulCloseSendsAllToAPeerThatHasEndedItsStream) {
+  const std::string text = pattern(3'000'000);
+  const Server server = serverBootstrap([&](Channel& channel) {
+                          recording(serverLog_)(channel);
+                          channel.writeAndFlush(ByteBuf::of(text));
+                          channel.writeAndFlush(ByteBuf::of("the end"));
+                        })
+                            .childOption(options::allowHalfClosure, true)
+                            .bind(GetParam().anyAddress())
+                            .get();
+  const ChannelPtr channel = connect(server, [&](Channel& each) {
+    each.setAutoRead(false);
+    recording(log_)(each);
+  });
+  ASSERT_TRUE(succeeds(channel->shutdownOutput()));
+  ASSERT_TRUE(serverLog_->await("event"));
+
+  const Future<DrainReport> drained = server.drain(20s);
+  channel->setAutoRead(true);
+
+  EXPECT_EQ(drained.get().cut, 0U);
+  ASSERT_TRUE(log_->awaitBytes(text.size() + 7));
+  EXPECT_TRUE(same(log_->bytes(), text + "the end"));
+}
+
 TEST_P(EveryTransport, EndsWithItsGroup) {
   const Server server = serve(echoing());
   const ChannelPtr channel = connect(server, recording(log_));

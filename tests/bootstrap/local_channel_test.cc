@@ -116,6 +116,38 @@ TEST_P(LocalOn, TellsTheOtherEndOfAClose) {
   EXPECT_TRUE(late.cause().is(Errc::closed));
 }
 
+TEST_P(LocalOn, TellsTheClientWhenNobodyAdoptsTheConnection) {
+  struct Drops : ChannelHandler {
+    void channelRead(Context&, Message&& msg) override { msg.reset(); }
+  };
+  const Server server = ServerBootstrap()
+                            .group(servers_)
+                            .handler([](Channel& ch) { ch.pipeline().emplaceLast<Drops>(); })
+                            .childHandler(echoing())
+                            .bind(SocketAddress::local(""))
+                            .get();
+  const auto log = std::make_shared<EventLog>();
+
+  connect(server, recording(log));
+
+  EXPECT_TRUE(log->await("inactive"));
+}
+
+TEST_P(LocalOn, RestsWhileItHasLeftItsLoop) {
+  const Server server = serve(echoing());
+  const auto log = std::make_shared<EventLog>();
+  const ChannelPtr channel = connect(server, recording(log));
+  channel->send(ByteBuf::of("hello")).sync();
+  channel->deregister().sync();
+  const std::size_t before = log->byteCount();
+  channel->loop().submit([] {}).sync();
+  EXPECT_EQ(log->byteCount(), before);
+
+  registerChannel(channel->loop(), channel).sync();
+
+  EXPECT_TRUE(log->awaitBytes(5));
+}
+
 INSTANTIATE_TEST_SUITE_P(Engines, LocalOn, testing::Values("epoll", "poll", "parking"),
                          [](const testing::TestParamInfo<const char*>& row) {
                            return std::string(row.param);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Servers and their process: forks, and everything destroyed in any order from any thread.
 #include "support/net.h"
+#include "support/sanitized.h"
 
 #include <millrace/channel/context.h>
 #include <millrace/concurrent/global_executor.h>
@@ -8,6 +9,7 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <random>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -52,6 +54,64 @@ TEST_P(ServerProcess, OfAForkIsTheParentsAlone) {
   Peer after = Peer::to(server->address());
   EXPECT_TRUE(echoes(after));
 }
+
+#ifndef MR_TEST_SANITIZED  // whose threads do not survive a fork
+// F52, must show 7: a program of the usual form, left by returning from its main function
+TEST_P(ServerProcess, ReturningFromMainLosesNoAnswer) {
+  struct Thousandfold : ChannelHandler {
+    void channelRead(Context& ctx, Message&& msg) override {
+      ctx.write(ByteBuf::of(test::pattern(msg.as<ByteBuf>()->readableBytes() * 1000)));
+    }
+    void channelReadComplete(Context& ctx) override { ctx.flush(); }
+  };
+  const auto program = [this](const SocketAddress& wanted, int tell, int hear) {
+    EventLoopGroup boss(GetParam().options().loops(1));
+    EventLoopGroup workers(GetParam().options().loops(2));
+    const Server server =
+        ServerBootstrap()
+            .group(boss, workers)
+            .childHandler([](Channel& ch) { ch.pipeline().emplaceLast<Thousandfold>(); })
+            .bind(wanted)
+            .get();
+    const std::uint16_t port = server.address().port();
+    char byte = 0;
+    const bool told = ::write(tell, &port, sizeof port) == sizeof port;
+    return told && ::read(hear, &byte, 1) == 1 ? 0 : 1;
+  };
+  constexpr std::size_t kConnections = 50;
+  for (int round = 0; round < 10; ++round) {
+    int up[2];
+    int down[2];
+    ASSERT_EQ(::pipe(up), 0);
+    ASSERT_EQ(::pipe(down), 0);
+    const SocketAddress wanted = anyAddress();
+    const pid_t child = ::fork();
+    if (child == 0) std::exit(program(wanted, up[1], down[0]));
+    std::uint16_t port = 0;
+    ASSERT_EQ(::read(up[0], &port, sizeof port), static_cast<ssize_t>(sizeof port));
+    const SocketAddress address = wanted.isInet() ? wanted.withPort(port) : wanted;
+    std::vector<Peer> peers;
+    for (std::size_t i = 0; i < kConnections; ++i) {
+      peers.push_back(Peer::to(address));
+      peers.back().send("x");
+    }
+    for (Peer& each : peers) EXPECT_EQ(each.receive(1000).size(), 1000U);
+    for (Peer& each : peers) each.send("y");  // in flight
+    ASSERT_EQ(::write(down[1], "!", 1), 1);
+
+    for (Peer& each : peers) {
+      const std::string got = each.receiveAll();
+      EXPECT_EQ(each.error(), 0);
+      EXPECT_TRUE(got.empty() || got == test::pattern(1000)) << got.size();
+      each.close();
+    }
+    int status = -1;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+    for (const int fd : {up[0], up[1], down[0], down[1]}) ::close(fd);
+  }
+}
+#endif
 
 // I8, must show 7: everything goes in any order, from any thread
 TEST_P(ServerProcess, SurvivesEveryOrderOfDestruction) {

@@ -55,7 +55,6 @@ TEST_F(OutboundBufferTest, HasNothingToWriteWhenItIsEmpty) {
   out_.addFlush();
   out_.removeBytes(0);
   EXPECT_EQ(out_.pendingBytes(), 0U);
-  EXPECT_EQ(out_.only(), nullptr);
 }
 
 // behaviour 3.10 item 3
@@ -276,21 +275,6 @@ TEST_F(OutboundBufferTest, GoesRoundInItsRingAndGrows) {
   }
   EXPECT_EQ(seen, next);
   EXPECT_GE(out_.capacity(), 64U);
-}
-
-TEST_F(OutboundBufferTest, GivesTheOnlyBufferThatNobodyWaitsFor) {
-  addPlain(ByteBuf::of("one"));
-  EXPECT_EQ(out_.only(), nullptr);  // not flushed
-  out_.addFlush();
-  ASSERT_NE(out_.only(), nullptr);
-  EXPECT_EQ(out_.only()->text(), "one");
-  out_.removeOnly();
-  EXPECT_TRUE(out_.empty());
-  EXPECT_EQ(out_.pendingBytes(), 0U);
-
-  add(ByteBuf::of("waited for"));
-  out_.addFlush();
-  EXPECT_EQ(out_.only(), nullptr);
 }
 
 }  // namespace

@@ -154,6 +154,25 @@ TEST(OffloadHandler, DropsWhatIsUnderWayWhenItsChannelCloses) {
   EXPECT_EQ(calls, 1);
 }
 
+TEST(OffloadHandler, LetsReadingGoOnWhenItLeavesWhilePaused) {
+  std::latch goOn(1);
+  ThreadPool pool(1);
+  EmbeddedChannel channel(offloading(
+      pool,
+      [&goOn](Message&& msg) -> Message {
+        goOn.wait();
+        return std::move(msg);
+      },
+      2));
+  channel.writeInbound(1, 2, 3, 4);
+  EXPECT_FALSE(channel.isAutoRead());
+
+  channel.run([&] { channel.pipeline().remove<OffloadHandler>(); });
+
+  EXPECT_TRUE(channel.isAutoRead());
+  goOn.count_down();
+}
+
 TEST(OffloadHandler, ClosesTheChannelWhenThePoolIsFull) {
   std::latch working(1);
   std::latch goOn(1);

@@ -77,6 +77,17 @@ TEST_P(DatagramsOn, ConnectedOnesWriteBytesAndHearTheirPeerOnly) {
   EXPECT_EQ(done(client->connect(stranger->localAddress())).error().errnoValue(), EISCONN);
 }
 
+TEST_P(DatagramsOn, HaveNoOutputToEndAndGoOnAfterTheRefusal) {
+  Seen& heard = see();
+  const ChannelPtr receiver = bound(test::anyLoopback4(), heard);
+  const ChannelPtr sender = bound(test::anyLoopback4(), see());
+
+  EXPECT_TRUE(done(sender->shutdownOutput()).error().is(Errc::notSupported));
+
+  ASSERT_TRUE(done(sender->send(to(receiver, "still here"))).ok());
+  EXPECT_TRUE(turnUntil([&] { return heard.texts.size() == 1; }));
+}
+
 TEST_P(DatagramsOn, DisconnectedOnesKeepTheirPortAndHearEverybody) {
   Seen& seen = see();
   Seen& ignored = see();

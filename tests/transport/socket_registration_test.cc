@@ -73,6 +73,22 @@ TEST_P(SocketRegistration, OnAnEngineWithoutSocketsFailsAndNamesIt) {
   EXPECT_FALSE(channel->isOpen());
 }
 
+// F83: the engine does not take the descriptor
+TEST_P(SocketRegistration, RefusedByTheKernelClosesTheChannelWithThatCause) {
+  if (GetParam().name.find("Epoll") == std::string::npos) return;  // poll asks nobody
+  for (const int error : {EEXIST, ENOENT, ENOSPC}) {
+    Pair pair = makePair(isTcp());
+    const ChannelPtr channel = adopt(std::move(pair.ours));
+    FaultScript script;
+    script.fail("epoll_ctl", 1, error);
+
+    EXPECT_EQ(errnoOf(registerChannel(loop(), channel)), error);
+
+    EXPECT_FALSE(channel->isOpen());
+    EXPECT_EQ(pair.peer.receiveAll(), "");
+  }
+}
+
 // C192: a channel stays with its loop
 TEST_P(SocketRegistration, WithAnotherLoopFailsAndLeavesTheChannelAlone) {
   more(2);

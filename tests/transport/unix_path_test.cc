@@ -43,6 +43,21 @@ TEST_P(UnixPathOn, IsRemovedWhenTheServerCloses) {
   EXPECT_FALSE(isThere());
 }
 
+// A restart without a gap: the old server closes after the new one has its path.
+TEST_P(UnixPathOn, OfASuccessorIsNotRemoved) {
+  const ChannelPtr old = server();
+  ASSERT_TRUE(done(old->bind(address)).ok());
+  ::unlink(path.c_str());
+  const ChannelPtr fresh = server();
+  ASSERT_TRUE(done(fresh->bind(address)).ok());
+
+  ASSERT_TRUE(done(old->close()).ok());
+  EXPECT_TRUE(isThere());
+
+  ASSERT_TRUE(done(fresh->close()).ok());
+  EXPECT_FALSE(isThere());
+}
+
 // F79: a stale path
 TEST_P(UnixPathOn, ThatIsStaleSaysWhatToDo) {
   leaveStale(SocketType::stream);

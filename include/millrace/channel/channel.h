@@ -52,7 +52,8 @@ class MILLRACE_API Channel : public RefCounted<Channel> {
   const ChannelPtr& parent() const noexcept { return parent_; }
   /// What it is: "tcp", "tcp server", "udp"…
   virtual const char* kind() const noexcept = 0;
-  /// No address before it is bound, and once it is closed. Any thread.
+  /// No address before it is bound; once it is closed, only listening channels still tell it. Any
+  /// thread.
   virtual SocketAddress localAddress() const;
   /// No address before it is connected, and for those that have no peer. Any thread.
   virtual SocketAddress remoteAddress() const;
@@ -258,6 +259,11 @@ class MILLRACE_API Channel : public RefCounted<Channel> {
     state_.fetch_and(~kPinned, std::memory_order_seq_cst);
     return result;
   }
+  /// Between the reads of a burst: a flush that was asked for does not wait for the end of one that
+  /// takes long. `began`: 0 at first.
+  void flushLongBurst(std::int64_t& began) {
+    if ((flags_ & kFlushWanted) != 0) flushIfLong(began);
+  }
   bool isLingering() const noexcept { return (flags_ & kLingering) != 0; }
   /// Everything was written, and the peer told so.
   bool isOutputEnded() const noexcept { return (flags_ & kOutputEnded) != 0; }
@@ -310,6 +316,8 @@ class MILLRACE_API Channel : public RefCounted<Channel> {
 
   /// With so much waiting, flush() does not wait for the end of the event.
   static constexpr std::size_t kFlushAtOnce = 64 * 1024;
+  /// Nor does it once the burst has run for so long.
+  static constexpr std::int64_t kLongBurstNanos = 200'000;
 
   struct Rare;  // what few channels need
 
@@ -355,6 +363,7 @@ class MILLRACE_API Channel : public RefCounted<Channel> {
   void fillPipeline(const std::function<void(Channel&)>& fill);
   void stopRegistering(const Error& why, Promise<void>& done);
   void writePending();
+  void flushIfLong(std::int64_t& began);
   bool mayWrite(Message& msg, Promise<void>& done);
   void writeSlowly(Message& msg);
   void writeSlowly(Message& msg, Promise<void>& done);
@@ -365,6 +374,7 @@ class MILLRACE_API Channel : public RefCounted<Channel> {
   void endOutput();
   void takeAwayOutbound(const Error& why);
   void updateWritability() noexcept;
+  void updatePause();
   void tellWritability();
   void makeDirty() noexcept;
   void cleaned() noexcept;

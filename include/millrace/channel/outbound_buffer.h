@@ -62,17 +62,6 @@ class MILLRACE_API OutboundBuffer {
       flushWithPromises();
     }
   }
-  /// The one flushed ByteBuf that nobody waits for, if there is nothing else.
-  ByteBuf* only() noexcept {
-    return count_ == 1 && flushed_ == 1 && promises_ == 0 ? at(0).msg.as<ByteBuf>() : nullptr;
-  }
-  /// It is written. REQUIRES: only()
-  void removeOnly() noexcept {
-    at(0).msg.reset();
-    count_ = flushed_ = compacted_ = 0;
-    pending_ = 0;
-    lastBlock_ = nullptr;
-  }
 
   bool empty() const noexcept { return count_ == 0; }
   bool hasFlushed() const noexcept { return flushed_ != 0; }

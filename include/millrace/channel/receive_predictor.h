@@ -19,9 +19,9 @@ class ReceivePredictor {
  public:
   ReceivePredictor() noexcept = default;
 
-  /// Begins anew within these bounds: powers of two that are not below `min` nor above `max`.
+  /// Begins anew within these bounds: powers of two that are not below `min` and 64, nor above `max`.
   void begin(const ReceiveSizes& sizes) noexcept {
-    min_ = static_cast<std::uint8_t>(std::bit_width(std::max<std::size_t>(sizes.min, 2) - 1));
+    min_ = static_cast<std::uint8_t>(std::bit_width(std::max<std::size_t>(sizes.min, 64) - 1));
     max_ = static_cast<std::uint8_t>(std::bit_width(sizes.max) - 1);
     if (max_ < min_) max_ = min_;
     const auto initial =

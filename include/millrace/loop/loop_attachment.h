@@ -43,6 +43,8 @@ class MILLRACE_API LoopAttachment {
   virtual std::int64_t nextDue() const noexcept { return INT64_MAX; }
   /// Does what is due.
   virtual void runDue(std::int64_t now) noexcept { static_cast<void>(now); }
+  /// The loop's last moments come on another thread than its turns did.
+  virtual void threadChanged() noexcept {}
   /// Adds what was cut.
   virtual void addTo(ShutdownReport& report) const = 0;
   /// One line for each thing, for dump().

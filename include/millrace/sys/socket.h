@@ -115,6 +115,8 @@ MILLRACE_API std::ptrdiff_t spliceBytes(int out, int in, std::size_t count) noex
 struct FileStatus {
   std::int64_t size = 0;   ///< in bytes; of regular files only a promise
   bool isRegular = false;  ///< a file that sendFile can be tried with
+  std::uint64_t device = 0;
+  std::uint64_t inode = 0;  ///< with the device: which file it is; 0: nothing is known of it
 };
 /// Fails with EBADF, EIO.
 MILLRACE_API Result<FileStatus> fileStatus(int fd);

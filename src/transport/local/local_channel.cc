@@ -67,7 +67,7 @@ Result<void> LocalChannel::doShutdownOutput() {
 
 void LocalChannel::peerMoved() {
   const Scope scope(*this);
-  if (!isOpen()) return;
+  if (!isOpen() || !isRegistered()) return;  // it looks when it is registered again
   flushAgain();
   if (isOpen() && (mayReadOn() || isLingering())) readSome();
 }
@@ -82,7 +82,8 @@ void LocalChannel::readLater() {
     auto& channel = static_cast<LocalChannel&>(*self);
     const Scope scope(channel);
     channel.scheduled_ = false;
-    if (channel.isOpen() && (channel.mayReadOn() || channel.isLingering())) channel.readSome();
+    if (!channel.isOpen() || !channel.isRegistered()) return;
+    if (channel.mayReadOn() || channel.isLingering()) channel.readSome();
   });
 }
 
@@ -92,7 +93,7 @@ void LocalChannel::readSome() {
     do {
       waste = link_->pull(side_);
     } while (waste.msg);
-    if (waste.ended) lingerDone();
+    if (waste.ended && isOutputEnded()) lingerDone();
     return;
   }
   if (!beginBurst()) return;
@@ -162,7 +163,7 @@ void LocalServerChannel::connected(std::shared_ptr<LocalLink> link) {
     return;
   }
   waiting_.push_back(std::move(link));
-  if (mayReadOn()) acceptWaiting();
+  if (isRegistered() && mayReadOn()) acceptWaiting();
 }
 
 void LocalServerChannel::doBeginRead() {
@@ -171,7 +172,7 @@ void LocalServerChannel::doBeginRead() {
     auto& server = static_cast<LocalServerChannel&>(*self);
     const Scope scope(server);
     server.scheduled_ = false;
-    if (server.isOpen() && server.mayReadOn()) server.acceptWaiting();
+    if (server.isRegistered() && server.mayReadOn()) server.acceptWaiting();
   });
 }
 
@@ -181,7 +182,7 @@ void LocalServerChannel::acceptWaiting() {
   while (!waiting_.empty() && taken < settings().maxMessagesPerRead) {
     AcceptedSocket accepted;
     accepted.peer = waiting_.front()->addressOf(LocalLink::Side::client);
-    accepted.inProcess = std::move(waiting_.front());
+    accepted.inProcess = LocalLink::serverEnd(std::move(waiting_.front()));
     waiting_.pop_front();
     ++taken;
     passRead(Message(std::move(accepted)));

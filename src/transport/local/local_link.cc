@@ -14,6 +14,11 @@ std::size_t LocalLink::costOf(const Message& msg) noexcept {
   return sizeof(Message) + (bytes == nullptr ? 0 : bytes->pinnedBytes());
 }
 
+std::shared_ptr<LocalLink> LocalLink::serverEnd(std::shared_ptr<LocalLink> link) {
+  LocalLink* same = link.get();
+  return {same, [link = std::move(link)](LocalLink*) { link->detach(Side::server); }};
+}
+
 void LocalLink::notify(const ChannelPtr& channel) {
   if (!channel) return;
   channel->loop().executeOwn([channel] { static_cast<LocalChannel&>(*channel).peerMoved(); });

@@ -27,8 +27,9 @@ class LocalLink final {
       : addresses_{client, server} {}
   LocalLink(const LocalLink&) = delete;
   LocalLink& operator=(const LocalLink&) = delete;
-  /// A connection that nobody accepted: the client sees its end.
-  ~LocalLink() = default;
+  /// The same link; when the last of these pointers goes, the server's end is gone, too: of a
+  /// connection that nobody adopts, the client sees the end.
+  static std::shared_ptr<LocalLink> serverEnd(std::shared_ptr<LocalLink> link);
 
   const SocketAddress& addressOf(Side side) const noexcept { return addresses_[index(side)]; }
 

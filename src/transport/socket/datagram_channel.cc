@@ -123,6 +123,7 @@ Result<void> DatagramChannel::doBind(const SocketAddress& local) {
   if (Result<void> bound = bindOrExplain(socket_.fd(), local, SocketType::datagram); !bound) {
     return bound;
   }
+  path_.took(local);
   boundTo_ = local;
   bound_ = true;
   return {};
@@ -156,7 +157,7 @@ Result<void> DatagramChannel::doDisconnect() {
 
 void DatagramChannel::doClose() noexcept {
   socket_.close();
-  if (boundTo_.family() == AddressFamily::unixPath) static_cast<void>(unlinkPath(boundTo_));
+  path_.release();
 }
 
 void DatagramChannel::lost(const Error& why) noexcept {

@@ -8,6 +8,7 @@
 #pragma once
 
 #include "transport/socket/socket_base.h"
+#include "transport/socket/unix_path.h"
 
 #include <millrace/base/atomic.h>
 #include <millrace/channel/channel.h>
@@ -86,6 +87,7 @@ class DatagramChannel final : public Channel, private IoClient {
 
   SocketHandle socket_;
   SocketAddress boundTo_;  // as it was asked for
+  BoundPath path_;
   std::uint32_t size_ = kDefaultSize;
   std::uint16_t segment_ = 0;        // options::udpSegment
   std::uint8_t batch_ = kFewest;     // as many are expected to wait

@@ -3,7 +3,6 @@
 
 #include "channel/channel_fast.h"
 #include "channel/loop_channels.h"
-#include "transport/socket/unix_path.h"
 
 #include <millrace/base/log.h>
 #include <millrace/channel/message.h>
@@ -26,6 +25,7 @@ namespace {
 
 constexpr int kFirstPauseMillis = 10;
 constexpr int kLongestPauseMillis = 500;
+constexpr std::int64_t kSaidAgainNanos = 1'000'000'000;
 
 /// Nobody's fault but the connection's that was about to come.
 bool concernsOneConnection(int error) noexcept {
@@ -82,7 +82,7 @@ Result<void> ServerChannel::doRegister() {
   if (&loop().ioType() == &io::blockingType) {
     if (Result<void> set = socket_.makeBlocking(); !set) return set;
   }
-  return socket_.add(*io, kReadable, *this);
+  return listening_ ? socket_.add(*io, kReadable, *this) : Result<void>();
 }
 
 void ServerChannel::doDeregister() noexcept { socket_.remove(); }
@@ -91,9 +91,14 @@ Result<void> ServerChannel::doBind(const SocketAddress& local) {
   if (Result<void> bound = bindOrExplain(socket_.fd(), local, SocketType::stream); !bound) {
     return bound;
   }
+  path_.took(local);
   if (Result<void> listens = listenSocket(socket_.fd(), backlog_); !listens) return listens;
   const Result<SocketAddress> name = sockName(socket_.fd());
   if (!name) return name.error();
+  // Not before: a socket that does not listen is reported as hung up, again and again.
+  if (Result<void> added = socket_.add(*loop().io().readiness(), kReadable, *this); !added) {
+    return added;
+  }
   local_ = *name;
   addressesAreKnown();
   listening_ = true;
@@ -102,9 +107,7 @@ Result<void> ServerChannel::doBind(const SocketAddress& local) {
 
 void ServerChannel::doClose() noexcept {
   socket_.close();
-  if (listening_ && local_.family() == AddressFamily::unixPath) {
-    static_cast<void>(unlinkPath(local_));
-  }
+  path_.release();
 }
 
 int ServerChannel::doWrite(OutboundBuffer& out) {
@@ -139,7 +142,6 @@ void ServerChannel::ready(std::uint32_t events) noexcept {
   } else {
     readable_ = true;
   }
-  // A fresh socket is reported as hung up, before it listens.
   if (listening_ && pauseMillis_ == 0 && mayReadOn()) acceptBurst();
 }
 
@@ -188,9 +190,11 @@ void ServerChannel::doLinger() {
   lingerDone();
 }
 
-// The connections wait in the kernel meanwhile. Said once, however long it lasts.
+// The connections wait in the kernel meanwhile. Said once, however long it lasts, and not more often
+// than once a second where single descriptors come and go.
 void ServerChannel::pause(int error) {
   const Error why = Error::fromErrno(error, "accept", local_.toString());
+  const std::int64_t now = loop().clock().nanos();
   const bool first = !hasPaused_;
   hasPaused_ = true;
   nextPause_ = first ? kFirstPauseMillis : std::min(nextPause_ * 2, kLongestPauseMillis);
@@ -198,12 +202,18 @@ void ServerChannel::pause(int error) {
   socket_.unwant(kReadable);
   if (first) {
     local().count(LoopChannels::acceptPauses);
-    log(LogLevel::warn, "channel", describe(),
-        ": accepting pauses until there are descriptors: ", why.message(),
-        " (raise the limit of open files: ulimit -n)");
+    saysPauses_ = lastSaid_ == 0 || now - lastSaid_ >= kSaidAgainNanos;
+    if (saysPauses_) {
+      lastSaid_ = now;
+      log(LogLevel::warn, "channel", describe(),
+          ": accepting pauses until there are descriptors: ", why.message(),
+          " (raise the limit of open files: ulimit -n)");
+    }
+    telling_ = true;
     pipeline().fireExceptionCaught(why);
+    telling_ = false;
   }
-  loop().schedule(std::chrono::milliseconds(pauseMillis_), [self = ChannelPtr(this)] {
+  local().after(std::chrono::milliseconds(pauseMillis_), [self = ChannelPtr(this)] {
     auto& channel = static_cast<ServerChannel&>(*self);
     const Scope scope(channel);
     channel.pauseMillis_ = 0;
@@ -215,7 +225,12 @@ void ServerChannel::pause(int error) {
 
 void ServerChannel::resume() {
   hasPaused_ = false;
-  log(LogLevel::info, "channel", describe(), ": accepting goes on");
+  if (saysPauses_) log(LogLevel::info, "channel", describe(), ": accepting goes on");
+}
+
+// A pause is in the log already.
+void ServerChannel::unhandledError(const Error& error) noexcept {
+  if (!telling_) Channel::unhandledError(error);
 }
 
 }  // namespace millrace

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "transport/socket/socket_base.h"
+#include "transport/socket/unix_path.h"
 
 #include <millrace/channel/channel.h>
 #include <millrace/loop/readiness_io.h>
@@ -38,6 +39,7 @@ class ServerChannel final : public Channel, private IoClient {
   bool canLinger() const noexcept override { return true; }
   Result<void> doShutdownOutput() override { return {}; }
   void doLinger() override;
+  void unhandledError(const Error& error) noexcept override;
 
   // --- IoClient ---
   void ready(std::uint32_t events) noexcept override;
@@ -50,10 +52,14 @@ class ServerChannel final : public Channel, private IoClient {
 
   SocketHandle socket_;
   SocketAddress local_;
+  BoundPath path_;
   int backlog_ = 4096;
   int pauseMillis_ = 0;  // of the pause under way; 0: it accepts
   int nextPause_ = 0;
-  bool hasPaused_ = false;  // nothing was accepted since a pause
+  std::int64_t lastSaid_ = 0;  // when a pause was logged last
+  bool hasPaused_ = false;     // nothing was accepted since a pause
+  bool saysPauses_ = true;     // the last one was logged
+  bool telling_ = false;       // the pipeline is being told of a pause
   const bool isUnix_;
   bool listening_ = false;
   bool readable_ = false;

@@ -231,6 +231,7 @@ void StreamChannel::readBurst() {
 [[gnu::noinline]] void StreamChannel::readBurstFrom(internal::Block* block, std::ptrdiff_t got) {
   std::size_t reads = 0;
   std::size_t total = 0;
+  std::int64_t began = 0;
   for (;;) {
     if (got == -EINTR) got = recvSocket(socket_.fd(), block->bytes, predictor_.guess());
     if (got <= 0) {
@@ -248,6 +249,7 @@ void StreamChannel::readBurst() {
     }
     if (socket_.isBlocking()) readable_ = false;  // the engine tells when there is more
     passRead(Message(ByteBuf::ofBlock(block, count)));
+    flushLongBurst(began);
     if (!readable_ || !mayContinueBurst() || !mayReadMore(reads, total)) break;
     block = receive(predictor_.guess(), got);
   }

@@ -11,11 +11,13 @@ namespace millrace {
 
 namespace {
 
-bool isFile(const std::string& path) {
+/// What is there; nothing if that cannot be seen.
+FileStatus lookAt(const SocketAddress& address) {
+  const std::string path(address.name());
   const Fd there(calls().open(path.c_str(), O_PATH | O_CLOEXEC, 0));
-  if (!there.valid()) return false;
+  if (!there.valid()) return {};
   const Result<FileStatus> status = fileStatus(there.get());
-  return status && status->isRegular;
+  return status ? *status : FileStatus();
 }
 
 /// Connects to find out. Whoever listens sees a connection that ends at once.
@@ -25,7 +27,7 @@ const char* adviceFor(const SocketAddress& address, SocketType type) {
   const Result<bool> answer = connectSocket(probe->get(), address);
   if (answer) return "somebody is listening there; choose another path, or end that process";
   if (answer.error().errnoValue() != ECONNREFUSED) return nullptr;
-  if (isFile(std::string(address.name()))) return "a file is there that is no socket";
+  if (lookAt(address).isRegular) return "a file is there that is no socket";
   return "nobody is listening there: a process that is gone left it; remove the path, then bind "
          "again";
 }
@@ -39,6 +41,21 @@ Result<void> bindOrExplain(int fd, const SocketAddress& address, SocketType type
   const char* advice = adviceFor(address, type);
   if (advice == nullptr) return bound;
   return Error::fromErrno(EADDRINUSE, "bind", address.toString() + " (" + advice + ")");
+}
+
+void BoundPath::took(const SocketAddress& address) {
+  if (address.family() != AddressFamily::unixPath) return;
+  address_ = address;
+  mine_ = lookAt(address);
+}
+
+void BoundPath::release() noexcept {
+  if (!address_) return;
+  const FileStatus there = lookAt(address_);
+  const bool isMine =
+      mine_.inode == 0 || (there.inode == mine_.inode && there.device == mine_.device);
+  if (isMine) static_cast<void>(unlinkPath(address_));
+  address_ = SocketAddress();
 }
 
 }  // namespace millrace

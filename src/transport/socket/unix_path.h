@@ -12,4 +12,18 @@ namespace millrace {
 /// path it is.
 Result<void> bindOrExplain(int fd, const SocketAddress& address, SocketType type);
 
+/// The path that a socket was bound to, if it was one: it goes with the socket, unless somebody else
+/// has put his own there meanwhile.
+class BoundPath {
+ public:
+  /// bindOrExplain() has succeeded.
+  void took(const SocketAddress& address);
+  /// The socket is closed.
+  void release() noexcept;
+
+ private:
+  SocketAddress address_;  // none: nothing to remove
+  FileStatus mine_;        // without a device if it could not be looked at
+};
+
 }  // namespace millrace
