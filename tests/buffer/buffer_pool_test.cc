@@ -43,6 +43,7 @@ TEST(BufferPool, BuffersThatAreTooLargeComeFromTheHeap) {
   EXPECT_EQ(pool.figures().live, 0);
 }
 
+// F65: what a burst needed goes back
 TEST(BufferPool, KeepsNoMoreThanItMay) {
   BufferPool pool(10'000);
   std::vector<ByteBuf> all;

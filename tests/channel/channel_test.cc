@@ -208,7 +208,7 @@ TEST_F(ChannelOptions, AreReadBackAsTheyWereSet) {
   roundTrip(options::pauseReadsWhenUnwritable, false);
 }
 
-// behaviour 3.12 items 7 to 9
+// behaviour 3.12 items 7 to 9, F66: no size of an option can exhaust the memory
 TEST_F(ChannelOptions, RefuseValuesThatMakeNoSense) {
   refused(options::waterMarks, WaterMarks{3, 2});
   refused(options::receiveSizes, ReceiveSizes{64, 8192, 4096});

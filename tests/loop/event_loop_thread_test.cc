@@ -184,6 +184,7 @@ TEST(EventLoopThread, PutsItsNameOnTheLinesThatItLogs) {
   EXPECT_EQ(outside, "");
 }
 
+// F75
 TEST(EventLoopThread, LeavesSignalsToOthersAndWakesWithoutSlack) {
   EventLoopGroup group(1);
 

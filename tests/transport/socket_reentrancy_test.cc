@@ -6,13 +6,17 @@
 
 #include <millrace/base/attribute_map.h>
 #include <millrace/channel/context.h>
+#include <millrace/sys/calls.h>
 
 #include <gmock/gmock.h>
 
+#include <atomic>
 #include <cerrno>
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <string>
+#include <sys/socket.h>
 #include <vector>
 
 namespace millrace {
@@ -196,6 +200,29 @@ TEST_P(SocketReentrancy, AConnectionThatTimesOutIsClosedWithThatCause) {
   ASSERT_TRUE(log_->await("removed"));
   EXPECT_EQ(log_->count("exception"), 1U);
   EXPECT_EQ(inLoop([&ours = *channel] { return ours.closeCause().errnoValue(); }), ETIMEDOUT);
+}
+
+// F84: something between us and the kernel lies about what was read
+TEST_P(SocketReentrancy, AReadOfMoreThanWasAskedForIsCut) {
+  auto [channel, peer] = link(recording(log_));
+  static std::atomic<int> lies{0};
+  static Calls lying = calls();
+  lying.recv = [](int fd, void* to, std::size_t size, int flags) -> std::ptrdiff_t {
+    const std::ptrdiff_t got = ::recv(fd, to, size, flags);
+    if (got <= 0 || lies.exchange(0) == 0) return got;
+    std::memset(to, 'x', size);
+    return static_cast<std::ptrdiff_t>(size + 1000);
+  };
+  lies = 1;
+  const Calls* before = replaceCalls(&lying);
+
+  peer.send("hello");
+  const bool came = log_->await("readComplete");
+  replaceCalls(before);
+
+  ASSERT_TRUE(came);
+  EXPECT_EQ(log_->byteCount() % 64, 0U);  // the whole buffer, and no more
+  EXPECT_LE(log_->byteCount(), 65536U);
 }
 
 // The smallest buffer has 64 bytes, whatever is asked for.

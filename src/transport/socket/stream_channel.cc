@@ -16,6 +16,7 @@
 #include <millrace/sys/events.h>
 #include <millrace/sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <string>
@@ -239,7 +240,8 @@ void StreamChannel::readBurst() {
       readable_ = false;
       break;
     }
-    const auto count = static_cast<std::size_t>(got);
+    // Never more than there is room for, whatever stands between us and the kernel says.
+    const std::size_t count = std::min(static_cast<std::size_t>(got), predictor_.guess());
     ++reads;
     total += count;
     if (count == predictor_.guess()) {
