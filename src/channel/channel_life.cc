@@ -286,14 +286,15 @@ void Channel::closeNow(const Error& cause) {
   if (rare_ != nullptr) {
     if (rare_->timer.valid()) rare_->timer.cancel();
     unmark(kConnecting);
-    const Promise<void> connected = std::move(rare_->connected);
-    connected.tryFailure(closedError("connect"));
+    if (const Promise<void> connected = std::move(rare_->connected); connected.valid()) {
+      connected.tryFailure(closedError("connect"));
+    }
     for (const Promise<void>& each : std::exchange(rare_->closers, {})) each.trySuccess();
     for (const Promise<void>& each : std::exchange(rare_->outputEnders, {})) {
       each.tryFailure(closedError("shutdownOutput"));
     }
   }
-  takeAwayOutbound(closedError("write"));
+  if (outbound_ != nullptr) takeAwayOutbound(closedError("write"));
   mustSettle_ = true;
 }
 

@@ -203,7 +203,9 @@ void Channel::endOutput() {
     }
   }
   if (!isOpen() || goesOn) return;
-  takeAwayOutbound(Error(Errc::closed, "write", describe() + " (its output is shut down)"));
+  if (outbound_ != nullptr) {
+    takeAwayOutbound(Error(Errc::closed, "write", describe() + " (its output is shut down)"));
+  }
   if (isLingering()) {
     beginLinger();
   } else if ((flags_ & kInputEnded) != 0) {

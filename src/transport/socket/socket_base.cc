@@ -120,10 +120,10 @@ int inUnits(Duration value, Form form) {
 }  // namespace
 
 Result<void> setSocketOption(int fd, const OptionKey& key, const OptionValue& value) {
-  Result<void> set = Error(Errc::notSupported, operation("setOption", key));
+  Result<void> set;
   switch (key.form()) {
     case Form::none:
-      return set;
+      return Error(Errc::notSupported, operation("setOption", key));
     case Form::flag:
       set = setOption(fd, key.level(), key.number(), std::get<bool>(value) ? 1 : 0);
       break;
