@@ -50,6 +50,10 @@ void passOn(Channel& client, const SocketAddress& target) {
           from->close();
           return;
         }
+        if (!from->isOpen()) {  // it has gone away meanwhile
+          connected.value()->close();
+          return;
+        }
         from->pipeline().emplaceLast<RelayHandler>(connected.value());
         from->setAutoRead(true);
       });

@@ -27,6 +27,8 @@ class Category final : public std::error_category {
         return "not supported here";
       case Errc::forked:
         return "not usable in a forked child";
+      case Errc::unknownHost:
+        return "unknown host";
     }
     return "unknown error " + std::to_string(value);
   }

@@ -231,6 +231,10 @@ Future<ChannelPtr> Bootstrap::connect(std::string_view host, std::uint16_t port)
 
 Future<ChannelPtr> Bootstrap::bind(const SocketAddress& local) const {
   check("bind");
+  if (datagrams_ == Datagrams::no && transport_ == nullptr) {
+    throw std::logic_error(
+        "Bootstrap::bind(): call datagram() first; to listen, use ServerBootstrap");
+  }
   std::shared_ptr<LoopSource> source;
   Result<Ref<EventLoop>> loop = acquire(source);
   if (!loop) return Future<ChannelPtr>::of(loop.error());

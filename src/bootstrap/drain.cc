@@ -3,6 +3,8 @@
 
 #include "channel/loop_channels.h"
 
+#include <millrace/base/log.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -48,7 +50,7 @@ void Drain::closeOn(EventLoop& loop, const std::vector<ChannelPtr>& listeners) {
     loops_.emplace_back(&loop);
   }
   for (const ChannelPtr& channel : mine) {
-    channel->closeGracefully().addListener([self = shared_from_this()] { self->oneDone(); });
+    LoopChannels::linger(*channel).addListener([self = shared_from_this()] { self->oneDone(); });
   }
   watchTime(loop);
 }
@@ -96,13 +98,13 @@ void Drain::cutOn(EventLoop& loop) {
   for (const ChannelPtr& channel : rest) {
     if (!channel->isOpen()) continue;
     {
+      // First: the last one to close completes the report.
       std::lock_guard lock(mutex_);
       ++report_.cut;
+      report_.bytesCut += LoopChannels::unwritten(*channel);
     }
-    const std::size_t bytes = LoopChannels::cut(
-        *channel, Error(Errc::timedOut, "drain", "the time to close gracefully was up"));
-    std::lock_guard lock(mutex_);
-    report_.bytesCut += bytes;
+    LoopChannels::cut(*channel,
+                      Error(Errc::timedOut, "drain", "the time to close gracefully was up"));
   }
 }
 
@@ -117,6 +119,10 @@ void Drain::oneDone() {
     report = report_;
   }
   for (const ScheduledFuture& timer : timers) timer.cancel();
+  if (report.cut != 0) {
+    log(LogLevel::warn, "bootstrap", "drain: the time was up for ", report.cut, " of ",
+        report.connections, " connections, which had ", report.bytesCut, " bytes to get");
+  }
   promise_.trySuccess(report);
 }
 

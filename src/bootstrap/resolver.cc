@@ -27,7 +27,7 @@ Result<Addresses> ask(const std::string& host, std::uint16_t port) {
   const int failure = ::getaddrinfo(host.c_str(), nullptr, &hints, &raw);
   if (failure != 0) {
     if (failure == EAI_SYSTEM) return Error::fromErrno(errno, "resolve", nameOf(host, port));
-    return Error(std::make_error_code(std::errc::host_unreachable), "resolve",
+    return Error(Errc::unknownHost, "resolve",
                  nameOf(host, port) + " (" + ::gai_strerror(failure) + ")");
   }
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> list(raw, &::freeaddrinfo);

@@ -306,6 +306,10 @@ ServerHandle::~ServerHandle() {
   constexpr Duration kPatience = std::chrono::seconds(15);
   const LoopSource& boss = core_->boss();
   if (boss.isForked()) return;  // the server is the parent's
+  if (const Channel& first = *core_->listeners().front(); first.isOpen()) {
+    log(LogLevel::info, "bootstrap", "the last handle of the server on ",
+        first.localAddress().toString(), " is gone: it drains");
+  }
   const Future<DrainReport> drained = core_->drain(kPatience);
   if (!boss.mayWait()) return;
   drained.await(Deadline::after(kPatience + std::chrono::seconds(1)));

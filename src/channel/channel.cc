@@ -115,6 +115,11 @@ Error Channel::closedError(const char* operation) const {
 
 // --- operations ---
 
+// A channel that is closed, and whose loop has ended, needs nobody to close it.
+bool Channel::isSettled(Event event) const noexcept {
+  return event == Event::close && !isOpen() && loop_->isShutdown();
+}
+
 Future<void> Channel::bind(const SocketAddress& local) {
   return hopWithFuture([this, local](Promise<void>&& done) {
     if (Context* last = pipeline_.lastFor(Event::bind)) {
@@ -142,6 +147,7 @@ Future<void> Channel::connect(const SocketAddress& remote, const SocketAddress& 
 
 #define MILLRACE_OPERATION(event)                                                           \
   Future<void> Channel::event() {                                                           \
+    if (isSettled(Event::event)) return closeFuture();                                      \
     return hopWithFuture([this](Promise<void>&& done) {                                     \
       if (Context* last = pipeline_.lastFor(Event::event)) {                                \
         return last->invokeOutbound(                                                        \
@@ -224,7 +230,10 @@ Future<void> Channel::shutdownOutput() {
 }
 
 Future<void> Channel::closeGracefully() {
-  hop([this] { lingerInLoop(); });
+  hop([this] {
+    lingerInLoop();
+    watchLinger(LoopChannels::unwritten(*this));
+  });
   return closeFuture();
 }
 

@@ -25,10 +25,11 @@ class TravellingPromise {
   Promise<void> done_;
 };
 
-// On the loop the call happens here and now.
+// On the loop the call happens here and now; before it is registered, the channel belongs to its maker,
+// and it happens here, too.
 template <class Call>
 void Channel::hop(Call&& call) {
-  if (inLoop()) {
+  if (pipeline_.mayChangeHere()) {
     const Scope scope(*this);
     call();
     return;
@@ -43,7 +44,7 @@ template <class Call>
 Future<void> Channel::hopWithFuture(Call&& call) {
   Promise<void> promise(*loop_);
   Future<void> future = promise.future();
-  if (inLoop()) {
+  if (pipeline_.mayChangeHere()) {
     const Scope scope(*this);
     call(std::move(promise));
     return future;

@@ -294,7 +294,8 @@ void Channel::closeNow(const Error& cause) {
       each.tryFailure(closedError("shutdownOutput"));
     }
   }
-  if (outbound_ != nullptr) takeAwayOutbound(closedError("write"));
+  // What waits fails with what broke the connection, if something did.
+  if (outbound_ != nullptr) takeAwayOutbound(cause ? cause : closedError("write"));
   mustSettle_ = true;
 }
 
@@ -354,6 +355,9 @@ void Channel::lingerInLoop() {
   }
   mark(kLingering | kInputEnded);
   unmark(kPaused);
+  // The last moment for handlers to say something.
+  pipeline_.fireUserEventTriggered(Message(ClosingGracefully{}));
+  if (!isOpen()) return;
   if ((flags_ & kOutputEnded) != 0) {
     beginLinger();
     return;
@@ -361,6 +365,22 @@ void Channel::lingerInLoop() {
   shutdownOutputInLoop({});
   // A peer that sends before it reads must not keep us from writing.
   if (isOpen() && !isOutputEnded()) doLinger();
+}
+
+// A slow peer may take its time, one that reads nothing may not. Drains and the ends of loops have
+// deadlines of their own.
+void Channel::watchLinger(std::size_t pending) {
+  if (!isOpen() || !isLingering() || isOutputEnded()) return;
+  if (settings_->lingerOnDrain.count() <= 0) return;
+  rare().timer = local_->after(settings_->lingerOnDrain, [self = ChannelPtr(this), pending] {
+    if (!self->isOpen() || self->isOutputEnded()) return;
+    const std::size_t left = LoopChannels::unwritten(*self);
+    if (left < pending) return self->watchLinger(left);
+    const Scope scope(*self);
+    self->closeNow(
+        Error(Errc::timedOut, "closeGracefully",
+              self->describe() + " (its peer reads nothing, see " + "options::lingerOnDrain)"));
+  });
 }
 
 // The loop has cancelled its timers: that of the lingering, and those of writes to be tried again.

@@ -86,7 +86,9 @@ void Channel::refuseWrite(const Error& why, Message& msg, Promise<void>& done) {
     return;
   }
   if (local_ != nullptr) local_->count(LoopChannels::failedWrites);
-  log(LogLevel::debug, "channel", why.message());
+  // A peer may go at any time; but a message that no channel takes is a mistake of the program.
+  const bool isMistake = why.is(Errc::notSupported);
+  log(isMistake ? LogLevel::warn : LogLevel::debug, "channel", why.message());
 }
 
 // Goes to the kernel as far as that takes it.

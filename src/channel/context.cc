@@ -139,6 +139,7 @@ void Context::fireChannelRead(Message&& msg) {
 }
 
 void ChannelPipeline::fireChannelRead(Message&& msg) {
+  checkMayLook("fireChannelRead");
   const Channel::Scope scope(channel_);
   if (Context* next = firstFor(Event::channelRead)) {
     next->invokeRead(std::move(msg));
@@ -160,6 +161,7 @@ void Context::fireUserEventTriggered(Message&& event) {
 }
 
 void ChannelPipeline::fireUserEventTriggered(Message&& event) {
+  checkMayLook("fireUserEventTriggered");
   const Channel::Scope scope(channel_);
   if (Context* next = firstFor(Event::userEventTriggered)) {
     next->invoke(
@@ -176,6 +178,7 @@ void Context::fireExceptionCaught(const Error& error) {
 }
 
 void ChannelPipeline::fireExceptionCaught(const Error& error) {
+  checkMayLook("fireExceptionCaught");
   const Channel::Scope scope(channel_);
   if (first_ != nullptr) {
     first_->caught(error);

@@ -73,7 +73,8 @@ void LoopChannels::closeAll(CloseMode mode) {
     }
     if (!channel->isOpen()) continue;
     ++cut_;
-    bytesCut_ += cut(*channel, Error(Errc::closed, "shutdown", "the loop's time was up"));
+    bytesCut_ += unwritten(*channel);
+    cut(*channel, Error(Errc::closed, "shutdown", "the loop's time was up"));
   }
 }
 
@@ -100,10 +101,21 @@ void LoopChannels::runDue(std::int64_t now) noexcept {
   }
 }
 
-std::size_t LoopChannels::cut(Channel& channel, const Error& why) {
-  const std::size_t bytes = channel.outbound_ == nullptr ? 0 : channel.outbound_->readableBytes();
+Future<void> LoopChannels::linger(Channel& channel) {
+  channel.lingerInLoop();
+  return channel.closeFuture();
+}
+
+std::size_t LoopChannels::unwritten(const Channel& channel) noexcept {
+  return channel.outbound_ == nullptr ? 0 : channel.outbound_->readableBytes();
+}
+
+void LoopChannels::cut(Channel& channel, const Error& why) {
+  // Fails for what has no such option, and no stream that could look complete.
+  if (unwritten(channel) != 0) {
+    static_cast<void>(channel.applyOption(options::soLinger, OptionValue(0)));
+  }
   channel.closeNow(why);
-  return bytes;
 }
 
 void LoopChannels::addTo(ShutdownReport& report) const {

@@ -103,8 +103,12 @@ class LoopChannels final : public LoopAttachment {
   /// Runs `task` after `delay` even if the loop shuts down, and then not on its timers. The handle is
   /// empty in that case.
   ScheduledFuture after(Duration delay, Task task);
-  /// Closes it by force; gives what it had not yet written.
-  static std::size_t cut(Channel& channel, const Error& why);
+  /// Closes it gracefully, however long its peer takes.
+  static Future<void> linger(Channel& channel);
+  /// Bytes that it has not yet written.
+  static std::size_t unwritten(const Channel& channel) noexcept;
+  /// Closes it by force. A peer that does not get all that was written sees a reset instead of an end.
+  static void cut(Channel& channel, const Error& why);
 
   enum Figure : std::size_t {
     registered,

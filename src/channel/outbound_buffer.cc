@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <millrace/channel/datagram.h>
 #include <millrace/channel/fd_message.h>
+#include <millrace/channel/file_region.h>
 #include <millrace/channel/outbound_buffer.h>
 
 #include <sys/uio.h>
@@ -47,6 +48,7 @@ std::size_t OutboundBuffer::readableBytes() const noexcept {
   std::size_t sum = 0;
   for (std::size_t i = 0; i < count_; ++i) {
     if (const ByteBuf* bytes = bytesOf(at(i).msg)) sum += bytes->readableBytes();
+    if (const auto* file = at(i).msg.as<FileRegion>()) sum += file->count();
   }
   return sum;
 }

@@ -8,7 +8,7 @@ ScheduledFuture::ScheduledFuture(const ScheduledFuture& other) noexcept : timer_
   if (timer_ != nullptr) timer_->ref();
 }
 
-bool ScheduledFuture::cancel() const noexcept { return timer_->cancel(); }
+bool ScheduledFuture::cancel() const noexcept { return timer_ != nullptr && timer_->cancel(); }
 
 bool ScheduledFuture::isCancelled() const noexcept {
   return timer_->state() == TimerNode::State::cancelled;

@@ -54,6 +54,7 @@ TEST(Error, SaysEachOfOurOwnFailuresInWords) {
   EXPECT_EQ(text(Errc::exception), "x: an exception was thrown");
   EXPECT_EQ(text(Errc::notSupported), "x: not supported here");
   EXPECT_EQ(text(Errc::forked), "x: not usable in a forked child");
+  EXPECT_EQ(text(Errc::unknownHost), "x: unknown host");
   EXPECT_EQ(std::error_code(99, errorCategory()).message(), "unknown error 99");
   EXPECT_STREQ(errorCategory().name(), "millrace");
 }

@@ -153,6 +153,21 @@ TEST_P(Clients, WaitForTheResolver) {
   expectEcho(made.get());
 }
 
+// A bound stream that does not listen would be of no use to anybody.
+TEST_P(Clients, BindOnlyDatagramChannels) {
+  EXPECT_THAT(test::textOf<std::logic_error>(
+                  [&] { static_cast<void>(client().bind(SocketAddress::loopback4(0))); }),
+              HasSubstr("call datagram() first; to listen, use ServerBootstrap"));
+}
+
+TEST_P(Clients, FailWithAReasonOfItsOwnForAnUnknownHost) {
+  const std::string host = std::string(100, 'x') + ".invalid";  // nobody needs to be asked
+  const Future<ChannelPtr> made = client().connect(host, 80);
+
+  EXPECT_TRUE(test::failsWith(made, Errc::unknownHost));
+  EXPECT_THAT(made.cause().message(), HasSubstr(host));
+}
+
 // behaviour 3.13.12: no such name
 TEST_P(Clients, FailWithTheResolversReason) {
   const Future<ChannelPtr> made =

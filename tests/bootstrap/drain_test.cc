@@ -5,10 +5,12 @@
 #include "support/net.h"
 
 #include <millrace/base/manual_clock.h>
+#include <millrace/channel/channel_events.h>
 #include <millrace/channel/context.h>
 
 #include <gmock/gmock.h>
 
+#include <cerrno>
 #include <thread>
 
 namespace millrace {
@@ -200,6 +202,48 @@ TEST_P(Draining, TakesThoseInTheQueueAlong) {
 
   ASSERT_TRUE(succeeds(drained));
   EXPECT_EQ(drained.get().cut, 0U);
+}
+
+// The only connection: what it had to get is in the report, and it does not look complete to the peer
+TEST_P(Draining, CutsTheLastConnectionByAReset) {
+  const Server server =
+      bootstrap(answering()).childOption(options::sendBuffer, 8192).bind(anyAddress()).get();
+  Peer silent = Peer::to(server.address(), 4096);
+  silent.send(std::string(20, '\x64'));  // and does not read
+  ASSERT_TRUE(log_->await("answered", 20));
+  settle();
+
+  const DrainReport report = server.drain(100ms).get();
+
+  EXPECT_EQ(report.cut, 1U);
+  EXPECT_GT(report.bytesCut, 0U);
+  EXPECT_TRUE(logs_.contains("drain: the time was up for 1 of 1 connections"));
+  const std::size_t got = silent.receiveAll().size();
+  EXPECT_LE(got + report.bytesCut, 2'000'000U);
+  EXPECT_EQ(silent.error(), isTcp() ? ECONNRESET : 0);
+}
+
+// Handlers hear of it while they can still say something
+TEST_P(Draining, LetsHandlersSayGoodbye) {
+  struct Polite : ChannelHandler {
+    void userEventTriggered(Context& ctx, Message&& event) override {
+      if (event.is<ClosingGracefully>()) ctx.writeAndFlush(ByteBuf::of("goodbye"));
+    }
+  };
+  const Server server = serve([](Channel& ch) {
+    ch.pipeline().emplaceLast<test::EchoHandler>();
+    ch.pipeline().emplaceLast<Polite>();
+  });
+  Peer peer = Peer::to(server.address());
+  peer.send("x");
+  EXPECT_EQ(peer.receive(1), "x");
+
+  const Future<DrainReport> drained = server.drain(10s);
+
+  EXPECT_EQ(peer.receiveAll(), "goodbye");
+  EXPECT_EQ(peer.error(), 0);
+  peer.close();
+  EXPECT_TRUE(succeeds(drained));
 }
 
 // What is not done at the deadline is cut, and reported

@@ -24,6 +24,8 @@ class TimerCancelTest : public test::TimerFixture {
 };
 
 // I5
+TEST_F(TimerCancelTest, OfNoTimerIsHarmless) { EXPECT_FALSE(ScheduledFuture().cancel()); }
+
 TEST_F(TimerCancelTest, ATimerThatIsCancelledNeverRuns) {
   ScheduledFuture timer = schedule(5, count());
 

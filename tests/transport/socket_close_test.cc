@@ -50,6 +50,33 @@ class SocketClose : public NetTest {
   const LogPtr log_ = std::make_shared<EventLog>();
 };
 
+TEST_P(SocketClose, GracefullyIsGivenUpIfThePeerReadsNothing) {
+  auto [channel, peer] = link(recording(log_), lingerBriefly, 4096);
+  const Future<void> sent = channel->send(ByteBuf::of(std::string(8'000'000, 'x')));
+
+  EXPECT_TRUE(succeeds(channel->closeGracefully()));
+
+  EXPECT_TRUE(test::failsWith(sent, Errc::timedOut));
+  EXPECT_THAT(sent.cause().message(), testing::HasSubstr("lingerOnDrain"));
+}
+
+TEST_P(SocketClose, GracefullyWaitsForAPeerThatReadsSlowly) {
+  auto [channel, peer] = link(recording(log_), lingerBriefly, 4096);
+  const Future<void> sent = channel->send(ByteBuf::of(std::string(1'000'000, 'x')));
+  const Future<void> closed = channel->closeGracefully();
+
+  std::size_t got = 0;
+  while (!closed.isDone() && got < 900'000) {
+    got += peer.receive(20'000).size();
+    loop().schedule(2ms, [] {}).future().sync();
+  }
+  got += peer.receiveAll().size();
+
+  EXPECT_EQ(got, 1'000'000U);
+  EXPECT_EQ(peer.error(), 0);
+  EXPECT_TRUE(succeeds(sent));
+}
+
 // C136: flushed bytes get one last attempt
 TEST_P(SocketClose, SendsWhatWasFlushedJustBefore) {
   auto [channel, peer] = link(recording(log_));

@@ -15,6 +15,7 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <sys/socket.h>
 #include <vector>
@@ -177,6 +178,24 @@ TEST_P(SocketReentrancy, PausingReadsMayBeChangedWhileTheChannelIsNotWritable) {
   inLoop([&ours = *channel] { ours.countHeld(-200'000); });
 
   EXPECT_TRUE(log_->awaitBytes(14));
+}
+
+TEST_P(SocketReentrancy, EventsAreNotFiredFromAnotherThread) {
+  auto [channel, peer] = link(recording(log_));
+  ChannelPipeline& pipeline = channel->pipeline();
+
+  EXPECT_THROW(pipeline.fireChannelRead(Message(1)), std::logic_error);
+  EXPECT_THROW(pipeline.fireUserEventTriggered(Message(1)), std::logic_error);
+  EXPECT_THROW(pipeline.fireExceptionCaught(Error(Errc::closed, "x")), std::logic_error);
+}
+
+TEST_P(SocketReentrancy, ClosingAChannelWhoseLoopIsGoneSucceeds) {
+  auto [channel, peer] = link(recording(log_));
+  endGroup();
+
+  EXPECT_FALSE(channel->isOpen());
+  EXPECT_TRUE(succeeds(channel->close()));
+  EXPECT_TRUE(succeeds(channel->closeGracefully()));
 }
 
 TEST_P(SocketReentrancy, NobodyCancelsTheFutureOfAClose) {

@@ -144,8 +144,7 @@ TEST_P(SocketWrite, FailsInOrderWhenTheConnectionBreaks) {
 
   ASSERT_TRUE(log_->await("removed"));
   for (const Future<void>& each : sent) {
-    EXPECT_TRUE(test::failsWith(each, Errc::closed));
-    EXPECT_THAT(each.cause().message(), AnyOf(HasSubstr("reset"), HasSubstr("roken pipe")));
+    EXPECT_THAT(test::errnoOf(each), AnyOf(ECONNRESET, EPIPE));
   }
   EXPECT_THAT(inLoop([&] { return order; }), ElementsAre(0, 1, 2, 3, 4));
   EXPECT_EQ(log_->count("inactive"), 1U);

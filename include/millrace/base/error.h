@@ -26,6 +26,7 @@ enum class Errc {
   exception,      ///< user code threw; cause() holds what
   notSupported,   ///< this engine, kernel or build cannot do it
   forked,         ///< used in a child process after fork(); loops do not survive a fork
+  unknownHost,    ///< no address is known for this name
 };
 
 /// The category of `Errc` ("millrace").

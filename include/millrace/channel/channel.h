@@ -105,8 +105,10 @@ class MILLRACE_API Channel : public RefCounted<Channel> {
   void flushNow();
   /// Ends the stream to the peer after what was flushed; reading goes on. Streams only.
   Future<void> shutdownOutput();
-  /// Stops reading, writes what was flushed, ends the stream, waits for the peer to end it too (at
-  /// most options::lingerOnDrain) and closes: no answer is lost to a reset.
+  /// Tells the handlers (the user event ClosingGracefully; close() of handlers is not called), stops
+  /// reading, writes what was flushed, ends the stream, waits for the peer to end it too (at most
+  /// options::lingerOnDrain) and closes: no answer is lost to a reset. A peer that takes nothing for
+  /// that long is cut off.
   Future<void> closeGracefully();
 
   // --- options ---
@@ -341,6 +343,7 @@ class MILLRACE_API Channel : public RefCounted<Channel> {
     if (!result) return result.error();
     return std::get<T>(result.value());
   }
+  bool isSettled(Event event) const noexcept;
   void enterRead();
   void enterWrite(Message&& msg, Promise<void>&& done);
   void enterFlush();
@@ -358,6 +361,7 @@ class MILLRACE_API Channel : public RefCounted<Channel> {
   void shutdownOutputInLoop(Promise<void>&& done);
   void lingerInLoop();
   void lingerWithLoop();
+  void watchLinger(std::size_t pending);
 
   bool registerInLoop(Promise<void>&& done, const std::function<void(Channel&)>* fill);
   void fillPipeline(const std::function<void(Channel&)>& fill);

@@ -7,4 +7,8 @@ namespace millrace {
 /// The peer has ended its stream, and options::allowHalfClosure lets us go on writing.
 struct InputShutdown {};
 
+/// The channel begins to close gracefully: by closeGracefully(), by a drain of its server, or with its
+/// loop. What a handler flushes now is still sent; what it flushes later fails. No input follows.
+struct ClosingGracefully {};
+
 }  // namespace millrace

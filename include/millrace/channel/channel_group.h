@@ -5,6 +5,8 @@
 //   everybody.add(ChannelPtr(&ctx.channel()));     // in channelActive()
 //   everybody.writeAndFlush(line, [&](Channel& ch) { return &ch != &ctx.channel(); });
 //
+// What a member does not read waits in the memory of this process. To leave out who is behind, and to
+// let it miss something: a filter that asks ch.isWritable().
 // A channel that closes leaves by itself. Channels may be of different loops and kinds.
 //
 // Threads: every call from any thread. Ownership: it shares its channels' memory while they are

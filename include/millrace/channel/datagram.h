@@ -4,7 +4,8 @@
 //   void channelRead(Context& ctx, Message&& msg) override { ctx.write(std::move(msg)); }   // echo
 //   channel->send(Datagram{ByteBuf::of("ping"), SocketAddress::loopback4(7)});
 //
-// Each one is read whole and written whole. One without bytes is a datagram like any other.
+// Each one is read whole and written whole. One without bytes is a datagram like any other. Longer ones
+// than options::datagramSize (2048 bytes unless set) are dropped when they come, see DatagramTruncated.
 #pragma once
 
 #include <millrace/buffer/byte_buf.h>

@@ -9,7 +9,8 @@
 //
 // Threads: belongs to one thread at a time. Ownership: it owns its value; values of up to 64 bytes
 // that move without throwing live inside, larger ones are allocated.
-// Failure: take() of another type than the one inside ends the process; ask by is() or as().
+// Failure: take() of another type than the one inside throws std::logic_error, which in a handler
+// becomes exceptionCaught(); ask by is() or as().
 #pragma once
 
 #include <millrace/base/check.h>
@@ -141,11 +142,11 @@ class Message {
   const T* as() const noexcept {
     return const_cast<Message*>(this)->as<T>();  // NOLINT: nothing is changed
   }
-  /// Moves the value out; the Message is empty afterwards. REQUIRES: is<T>()
+  /// Moves the value out; the Message is empty afterwards. Throws std::logic_error unless is<T>().
   template <class T>
   T take() {
     T* value = as<T>();
-    MR_CHECK(value != nullptr, "Message::take() of another type than the one inside");
+    if (__builtin_expect(value == nullptr, 0)) wrongType(typeid(T));
     T taken(std::move(*value));
     reset();
     return taken;
@@ -165,6 +166,7 @@ class Message {
   }
 
  private:
+  [[noreturn]] MILLRACE_API void wrongType(const std::type_info& wanted) const;
   bool isSame(const internal::MessageOps* ops) const noexcept {
     return ops_ == ops || (!ops_->local && !ops->local && *ops_->type == *ops->type);
   }
