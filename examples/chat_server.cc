@@ -39,8 +39,10 @@ class ChatHandler final : public ChannelHandler {
 
  private:
   void tell(Context& ctx, const std::string& text) {
-    everybody_.writeAndFlush(ByteBuf::of(text),
-                             [&ctx](Channel& each) { return &each != &ctx.channel(); });
+    // Who does not read misses what is said, instead of filling our memory.
+    everybody_.writeAndFlush(ByteBuf::of(text), [&ctx](Channel& each) {
+      return &each != &ctx.channel() && each.isWritable();
+    });
   }
 
   ChannelGroup& everybody_;

@@ -7,6 +7,8 @@
 #include <millrace/sys/fd.h>
 #include <millrace/sys/signal.h>
 
+#include <array>
+#include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <stdexcept>
@@ -67,6 +69,46 @@ Future<Watch> EventLoop::watch(int fd, std::uint32_t events, WatchCallback callb
   return future;
 }
 
+namespace {
+
+/// A signal goes to one reader, whichever comes first: two would take turns at random.
+class SignalClaim {
+ public:
+  explicit SignalClaim(int signal) : signal_(signal) {
+    std::uint64_t there = claims()[index()].load(std::memory_order_relaxed);
+    // A claim of the process that forked this one is none.
+    if (there != mine() && claims()[index()].compare_exchange_strong(there, mine())) return;
+    throw std::logic_error("onSignal(" + std::to_string(signal) +
+                           "): this signal has a callback already; unwatch() that one first");
+  }
+  SignalClaim(const SignalClaim&) = delete;
+  SignalClaim& operator=(const SignalClaim&) = delete;
+  ~SignalClaim() {
+    std::uint64_t there = mine();
+    claims()[index()].compare_exchange_strong(there, 0);
+  }
+
+ private:
+  using Claims = std::array<std::atomic<std::uint64_t>, 128>;
+  static Claims& claims() noexcept {
+    static Claims all{};
+    return all;
+  }
+  static std::uint64_t mine() noexcept { return currentForkGeneration() + 1; }
+  std::size_t index() const noexcept { return static_cast<std::size_t>(signal_); }
+
+  const int signal_;
+};
+
+/// What the callback of a signal needs as long as it lives.
+struct SignalSource {
+  explicit SignalSource(int signal) : claim(signal), fd(signalFd({signal}).orThrow()) {}
+  SignalClaim claim;
+  Fd fd;
+};
+
+}  // namespace
+
 Future<Watch> EventLoop::onSignal(int signal, std::function<void(int)> callback) {
   if (!callback) throw std::invalid_argument("onSignal(): the callback is empty");
   if (signal == SIGKILL || signal == SIGSTOP) {
@@ -77,9 +119,9 @@ Future<Watch> EventLoop::onSignal(int signal, std::function<void(int)> callback)
     throw std::invalid_argument("onSignal(" + std::to_string(signal) +
                                 "): " + blocked.error().message());
   }
-  // The descriptor lives as long as the watch's callback does.
-  auto source = std::make_shared<Fd>(signalFd({signal}).orThrow());
-  const int fd = source->get();
+  // Lives as long as the watch's callback does.
+  auto source = std::make_shared<SignalSource>(signal);
+  const int fd = source->fd.get();
   return watch(fd, kReadable, [source, call = std::move(callback)](int readable, std::uint32_t) {
     for (;;) {
       Result<std::optional<int>> got = readSignal(readable);

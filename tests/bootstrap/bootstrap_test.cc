@@ -161,7 +161,7 @@ TEST_P(Clients, BindOnlyDatagramChannels) {
 }
 
 TEST_P(Clients, FailWithAReasonOfItsOwnForAnUnknownHost) {
-  test::ignoreThreadsInCensus("mr-resolver");  // they live on
+  test::ignoreThreadsInCensus("mr-resolver");                   // they live on
   const std::string host = std::string(100, 'x') + ".invalid";  // nobody needs to be asked
   const Future<ChannelPtr> made = client().connect(host, 80);
 

@@ -68,6 +68,23 @@ TEST_P(OnSignal, CallsBackOnTheLoopsThread) {
   group.shutdownGracefully().sync();
 }
 
+TEST_P(OnSignal, HasOneCallbackForASignal) {
+  const Ref<EventLoop> loop = handDriven();
+  const Future<Watch> first = loop->onSignal(SIGUSR1, [](int) {});
+  loop->runNow();
+
+  EXPECT_THROW(static_cast<void>(loop->onSignal(SIGUSR1, [](int) {})), std::logic_error);
+
+  first.get().unwatch();
+  loop->runNow();
+  int calls = 0;
+  static_cast<void>(loop->onSignal(SIGUSR1, [&](int) { ++calls; }));
+  loop->runNow();
+  ::raise(SIGUSR1);
+  loop->run(Deadline::never());
+  EXPECT_EQ(calls, 1);
+}
+
 // C123: on the loop that the caller drives, whose thread got the signal
 TEST_P(OnSignal, WorksOnAHandDrivenLoop) {
   const Ref<EventLoop> loop = handDriven();

@@ -90,7 +90,7 @@ class MILLRACE_API EventLoop final : public EventExecutor, public RefCounted<Eve
                       Trigger trigger = Trigger::level, WatchEnd onEnd = {});
   /// Calls `callback` when the process gets `signal`. Blocks the signal for the calling thread and
   /// those it makes from now on: call it early in main(). Throws std::invalid_argument for a bad
-  /// number.
+  /// number, std::logic_error if the signal has a callback already.
   Future<Watch> onSignal(int signal, std::function<void(int)> callback);
 
   // --- whose thread ---
