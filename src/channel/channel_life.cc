@@ -349,7 +349,7 @@ bool Channel::leaveLoop() noexcept {
 void Channel::lingerInLoop() {
   const Scope scope(*this);
   if (!isOpen() || isLingering()) return;
-  if (!canLinger() || !isActive()) {
+  if (!isActive()) {
     closeInLoop({});
     return;
   }
@@ -358,6 +358,10 @@ void Channel::lingerInLoop() {
   // The last moment for handlers to say something.
   pipeline_.fireUserEventTriggered(Message(ClosingGracefully{}));
   if (!isOpen()) return;
+  if (!canLinger()) {
+    closeInLoop({});
+    return;
+  }
   if ((flags_ & kOutputEnded) != 0) {
     beginLinger();
     return;
@@ -377,9 +381,9 @@ void Channel::watchLinger(std::size_t pending) {
     const std::size_t left = LoopChannels::unwritten(*self);
     if (left < pending) return self->watchLinger(left);
     const Scope scope(*self);
-    self->closeNow(
-        Error(Errc::timedOut, "closeGracefully",
-              self->describe() + " (its peer reads nothing, see " + "options::lingerOnDrain)"));
+    LoopChannels::cut(
+        *self, Error(Errc::timedOut, "closeGracefully",
+                     self->describe() + " (its peer reads nothing, see options::lingerOnDrain)"));
   });
 }
 

@@ -327,5 +327,19 @@ TEST(EmbeddedChannelDeathTest, DoesNotGoWhileSomebodyRefersToIt) {
       "while a ChannelPtr to it is held");
 }
 
+TEST(EmbeddedChannelEnd, TellsHandlersOfAGracefulClose) {
+  struct Polite : ChannelHandler {
+    void userEventTriggered(Context& ctx, Message&& event) override {
+      if (event.is<ClosingGracefully>()) ctx.writeAndFlush(ByteBuf::of("goodbye"));
+    }
+  };
+  EmbeddedChannel channel([](Channel& ch) { ch.pipeline().emplaceLast<Polite>(); });
+
+  channel.run([&] { channel.closeGracefully(); });
+
+  EXPECT_EQ(channel.outboundText(), "goodbye");
+  EXPECT_FALSE(channel.isOpen());
+}
+
 }  // namespace
 }  // namespace millrace
