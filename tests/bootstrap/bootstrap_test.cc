@@ -33,7 +33,6 @@ const AttributeKey<int> kClientNumber("client number");
 class Clients : public NetTest {
  protected:
   Bootstrap client() { return Bootstrap().group(group()).handler(recording(log_)); }
-  SocketAddress nobody() { return serve(test::echoing()).address(); }  // gone at once
   Resolver giving(Result<Addresses> found) {
     return [found = std::move(found)](const std::string&, std::uint16_t) {
       return Future<Addresses>::of(found);
@@ -111,7 +110,8 @@ TEST_P(Clients, TellTheirListenersOnTheChannelsLoop) {
   EXPECT_TRUE(test::eventually([&] { return onLoop.load(); }));
   EXPECT_TRUE(succeeds(made.get()->close()));
 
-  const SocketAddress gone = nobody();
+  const test::Nobody nobody(anyAddress());
+  const SocketAddress gone = nobody.address();
   onLoop = false;
   Future<ChannelPtr> failed;
   {
@@ -216,7 +216,8 @@ TEST_P(Clients, AskTheSystemForNames) {
 // Several addresses, one after the other; the last failure is told
 TEST_P(Clients, TryEveryAddressUntilOneAnswers) {
   const Server server = serve(test::echoing());
-  const SocketAddress gone = nobody();
+  const test::Nobody nobody(anyAddress());
+  const SocketAddress gone = nobody.address();
 
   expectEcho(client().connect(Addresses{gone, gone, server.address()}).get());
   EXPECT_EQ(log_->count("added"), 3U);

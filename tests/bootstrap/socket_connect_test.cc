@@ -56,10 +56,6 @@ class SocketConnect : public NetTest {
  protected:
   Bootstrap client() { return Bootstrap().group(group()).handler(recording(log_)); }
   /// An address where nobody listens.
-  SocketAddress nobody() const {
-    Listener there(anyAddress());
-    return there.address();
-  }
   ChannelPtr fresh(const SocketAddress& target) {
     const ChannelPtr made =
         *transportFor(loop().ioType())->newClient(loop(), *kindFor(target, Datagrams::no));
@@ -115,7 +111,8 @@ TEST_P(SocketConnect, IsActiveThenWritesThenReads) {
 
 // C137 F10: refused
 TEST_P(SocketConnect, ThatIsRefusedFailsAndClosesAndIsNeverActive) {
-  const SocketAddress target = nobody();
+  const test::Nobody gone(anyAddress());
+  const SocketAddress target = gone.address();
 
   const Future<ChannelPtr> made = client().connect(target);
 
@@ -251,7 +248,8 @@ TEST_P(SocketConnect, MayBeClosedByItsListener) {
 
 // Operations in the wrong order are failures, not accidents.
 TEST_P(SocketConnect, NeedsARegisteredChannel) {
-  const SocketAddress target = nobody();
+  const test::Nobody gone(anyAddress());
+  const SocketAddress target = gone.address();
   const ChannelPtr made =
       *transportFor(loop().ioType())->newClient(loop(), *kindFor(target, Datagrams::no));
 
@@ -263,7 +261,8 @@ TEST_P(SocketConnect, NeedsARegisteredChannel) {
 
 // A write before the connection exists fails.
 TEST_P(SocketConnect, IsNeededBeforeWriting) {
-  const ChannelPtr channel = fresh(nobody());
+  const test::Nobody nobody(anyAddress());
+  const ChannelPtr channel = fresh(nobody.address());
 
   EXPECT_EQ(errnoOf(channel->send(ByteBuf::of("x"))), ENOTCONN);
 

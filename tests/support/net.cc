@@ -4,6 +4,7 @@
 #include <millrace/channel/channel_events.h>
 #include <millrace/channel/context.h>
 #include <millrace/loop/event_loop.h>
+#include <millrace/sys/socket.h>
 #include <millrace/transport/transports.h>
 
 #include <algorithm>
@@ -119,6 +120,12 @@ void Peer::reset() {
 
 void Peer::close() {
   if (isOpen()) ::close(fd_.release());
+}
+
+Nobody::Nobody(const SocketAddress& any)
+    : fd_(::socket(any.raw()->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+  EXPECT_EQ(::bind(fd_.get(), any.raw(), any.rawSize()), 0);
+  address_ = sockName(fd_.get()).orThrow();
 }
 
 Pair makePair(bool isTcp, int peerReceiveBuffer) {

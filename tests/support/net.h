@@ -75,6 +75,17 @@ class Peer {
   int error_ = 0;
 };
 
+/// An address where connections are refused, and where nobody else begins to listen meanwhile.
+class Nobody {
+ public:
+  explicit Nobody(const SocketAddress& any = SocketAddress::loopback4(0));
+  const SocketAddress& address() const noexcept { return address_; }
+
+ private:
+  Fd fd_;  // bound, and not listening
+  SocketAddress address_;
+};
+
 /// A connected pair: a nonblocking end for a channel, and a peer.
 struct Pair {
   Fd ours;
