@@ -16,8 +16,6 @@ function(millrace_compile_options target)
     -Wall -Wextra -Wshadow -Wconversion -Wold-style-cast
     $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety>
     $<$<BOOL:${MILLRACE_WERROR}>:-Werror>
-    # Of files compiled as one, a name of the first may hide behind one of the second.
-    $<$<BOOL:${MILLRACE_UNITY_TESTS}>:-Wno-shadow>
     # Without it, symmetric transfer between coroutines grows the stack at -O0.
     $<$<AND:$<CXX_COMPILER_ID:GNU>,$<CONFIG:Debug>>:-foptimize-sibling-calls>)
 endfunction()

@@ -57,6 +57,7 @@ void Drain::closeOn(EventLoop& loop, const std::vector<ChannelPtr>& listeners) {
 
 // Each loop minds its own channels: another one may end before.
 void Drain::limit(Duration timeout) {
+  if (future_.isDone()) return;
   std::vector<Ref<EventLoop>> loops;
   {
     std::lock_guard lock(mutex_);

@@ -143,8 +143,10 @@ Future<Server> ServerCore::bind(const ServerBootstrap& from, std::vector<SocketA
       Result<ChannelPtr> channel =
           binding->core->listen(*place.loop, place.address, std::move(bound));
       if (!channel) {
-        if (LoopChannels::of(*place.loop).all().empty())
+        // One that was registered gives its loop back by itself.
+        if (LoopChannels::of(*place.loop).all().empty()) {
           binding->core->boss_->giveBack(*place.loop);
+        }
         binding->done(i, channel.error());
         return;
       }
@@ -307,7 +309,7 @@ ServerHandle::~ServerHandle() {
   const LoopSource& boss = core_->boss();
   if (boss.isForked()) return;  // the server is the parent's
   if (const Channel& first = *core_->listeners().front(); first.isOpen()) {
-    log(LogLevel::info, "bootstrap", "the last handle of the server on ",
+    log(LogLevel::debug, "bootstrap", "the last handle of the server on ",
         first.localAddress().toString(), " is gone: it drains");
   }
   const Future<DrainReport> drained = core_->drain(kPatience);

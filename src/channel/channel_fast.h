@@ -6,6 +6,7 @@
 // and goes to the kernel from there. Everything else spills it into the OutboundBuffer first.
 #pragma once
 
+#include "base/pin.h"
 #include "channel/context_invoke.h"
 #include "channel/loop_channels.h"
 
@@ -105,6 +106,12 @@ class Channel::EventScope {
 
   Transport& channel_;
 };
+
+template <class F>
+auto Channel::whileOpen(F&& look) const {
+  if (inLoop()) return isOpen() ? look() : decltype(look())();
+  return internal::lookWhileOpen(state_, kOpen, kPinned, look);
+}
 
 inline Context* ChannelPipeline::firstFor(Event event) const noexcept {
   const auto bit = static_cast<EventMask>(event);

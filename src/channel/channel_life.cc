@@ -278,7 +278,7 @@ void Channel::closeNow(const Error& cause) {
   if (isActive() && (flags_ & kEverActive) != 0) mark(kTellInactive);
   if (cause) rare().closeCause = cause;
   unset(kOpen | kActive);
-  while ((state_.load(std::memory_order_seq_cst) & kPinned) != 0) cpuRelax();  // see whileOpen()
+  internal::awaitLookers(state_, kPinned);
   doClose();
   if (internal::ResultState<void>* state = closeState_.load(std::memory_order_seq_cst)) {
     state->complete(Result<void>());

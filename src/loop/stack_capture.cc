@@ -43,9 +43,9 @@ constinit Slot slot;
 
 constinit std::mutex captureMutex;  // one capture at a time
 constinit std::mutex installMutex;
-constinit int users = 0;            // guarded by installMutex
+constinit int captureUsers = 0;     // guarded by installMutex
 constinit int installedSignal = 0;  // guarded by installMutex; 0: none
-struct sigaction before;            // guarded by installMutex
+struct sigaction replaced;          // guarded by installMutex
 
 void* interruptedAddress(void* context) noexcept {
   [[maybe_unused]] const auto& machine = static_cast<ucontext_t*>(context)->uc_mcontext;
@@ -96,7 +96,7 @@ int install() {
     struct sigaction now {};
     if (calls().sigaction(signal, nullptr, &now) != 0) continue;
     if ((now.sa_flags & SA_SIGINFO) != 0 || now.sa_handler != SIG_DFL) continue;
-    if (calls().sigaction(signal, &mine, &before) == 0) return signal;
+    if (calls().sigaction(signal, &mine, &replaced) == 0) return signal;
   }
   log(LogLevel::warn, "loop",
       "no real-time signal is free: the watchdog will not name the functions that block");
@@ -135,20 +135,20 @@ StackCapture::StackCapture() {
   void* frame = nullptr;
   ::backtrace(&frame, 1);  // loads libgcc, which the handler could not
   std::lock_guard lock(installMutex);
-  if (users++ == 0 && installedSignal == 0) installedSignal = install();
+  if (captureUsers++ == 0 && installedSignal == 0) installedSignal = install();
   signal_ = installedSignal;
 }
 
 StackCapture::~StackCapture() {
   std::lock_guard lock(installMutex);
-  if (--users != 0 || installedSignal == 0) return;
+  if (--captureUsers != 0 || installedSignal == 0) return;
   // A signal still on its way would end the process, and whoever replaced our handler wants theirs.
   if (slot.arrived.load(std::memory_order_acquire) != slot.sent.load(std::memory_order_relaxed)) {
     return;
   }
   struct sigaction now {};
   if (calls().sigaction(installedSignal, nullptr, &now) != 0) return;
-  if (isOurs(now)) calls().sigaction(installedSignal, &before, nullptr);
+  if (isOurs(now)) calls().sigaction(installedSignal, &replaced, nullptr);
   installedSignal = 0;
 }
 

@@ -291,10 +291,10 @@ testing::AssertionResult same(std::string_view got, std::string_view wanted) {
 
 std::string pattern(std::size_t size, unsigned seed) {
   std::string made(size, '\0');
-  std::uint32_t state = seed * 2654435761U + 1;
+  std::uint32_t mixed = seed * 2654435761U + 1;
   for (char& each : made) {
-    state = state * 1664525U + 1013904223U;
-    each = static_cast<char>(state >> 24);
+    mixed = mixed * 1664525U + 1013904223U;
+    each = static_cast<char>(mixed >> 24);
   }
   return made;
 }

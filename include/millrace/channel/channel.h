@@ -251,16 +251,7 @@ class MILLRACE_API Channel : public RefCounted<Channel> {
   /// Calls `look`, from any thread, while the descriptor cannot be closed; gives an empty value if
   /// it is closed already. close() waits for it, so it must be short.
   template <class F>
-  auto whileOpen(F&& look) const {
-    using R = decltype(look());
-    if (inLoop()) return isOpen() ? look() : R();
-    // Who pins looks at kOpen afterwards, who closes looks at kPinned after kOpen is gone: one of
-    // the two sees the other.
-    while ((state_.fetch_or(kPinned, std::memory_order_seq_cst) & kPinned) != 0) cpuRelax();
-    R result = isOpen() ? look() : R();
-    state_.fetch_and(~kPinned, std::memory_order_seq_cst);
-    return result;
-  }
+  auto whileOpen(F&& look) const;  // in channel_fast.h
   /// Between the reads of a burst: a flush that was asked for does not wait for the end of one that
   /// takes long. `began`: 0 at first.
   void flushLongBurst(std::int64_t& began) {
@@ -313,8 +304,8 @@ class MILLRACE_API Channel : public RefCounted<Channel> {
   static constexpr std::uint32_t kDirtyHere = 1u << 17;  // the EventScope on the stack does it
   static constexpr std::uint32_t kInEvent = 1u << 18;    // an EventScope is on the stack
   static constexpr std::uint32_t kConnecting = 1u << 19;
-  static constexpr std::uint32_t kTellWritable = 1u << 21;  // it was unwritable, untold
   static constexpr std::uint32_t kMayWriteSolo = 1u << 20;  // in its event; see channel_fast.h
+  static constexpr std::uint32_t kTellWritable = 1u << 21;  // it was unwritable, untold
 
   /// With so much waiting, flush() does not wait for the end of the event.
   static constexpr std::size_t kFlushAtOnce = 64 * 1024;

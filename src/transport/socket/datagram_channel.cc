@@ -2,7 +2,6 @@
 #include "transport/socket/datagram_channel.h"
 
 #include "channel/channel_fast.h"
-#include "channel/loop_channels.h"
 #include "transport/socket/unix_path.h"
 
 #include <millrace/channel/datagram.h>

@@ -205,7 +205,7 @@ void DatagramChannel::waitUntilWritable(bool toOthers) {
     if (Result<void> wanted = socket_.want(kWritable); !wanted) failWith(wanted.error());
     return;
   }
-  loop().schedule(kRetryDatagram, [self = ChannelPtr(this)] {
+  local().after(kRetryDatagram, [self = ChannelPtr(this)] {
     auto& channel = static_cast<DatagramChannel&>(*self);
     const Scope scope(channel);
     channel.flushAgain();
