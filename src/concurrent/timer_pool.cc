@@ -3,6 +3,7 @@
 
 #include <millrace/base/check.h>
 
+#include <bit>
 #include <new>
 #include <utility>
 
@@ -17,24 +18,46 @@ TimerNode* closedMark() noexcept {
 
 }  // namespace
 
+// --- Slab ---
+
+// A used place before a new one.
+inline TimerNode* TimerNode::Slab::take() noexcept {
+  std::size_t place = carved;
+  if (freeGroup == 0) {
+    ++carved;
+    internal::prefetchForWrite(array<TaskNode>(kNodesAt) + place + internal::kNodesAhead);
+  } else {
+    const std::size_t group = freeGroup - 1;
+    std::uint64_t& free = array<std::uint64_t>(kFreeBitsAt)[group];
+    place = group * kGroup + static_cast<std::size_t>(std::countr_zero(free));
+    free &= free - 1;
+    if (free == 0) freeGroup = array<std::uint16_t>(kNextGroupAt)[group];
+  }
+  return array<TimerNode>(kNodesAt) + place;
+}
+
+inline void TimerNode::Slab::giveBack(std::size_t place) noexcept {
+  const std::size_t group = place / kGroup;
+  std::uint64_t& free = array<std::uint64_t>(kFreeBitsAt)[group];
+  if (free == 0) {
+    array<std::uint16_t>(kNextGroupAt)[group] = static_cast<std::uint16_t>(freeGroup);
+    freeGroup = static_cast<std::uint32_t>(group) + 1;
+  }
+  free |= std::uint64_t{1} << (place % kGroup);
+}
+
 // --- TimerSlabs ---
 
 TimerSlabs::~TimerSlabs() {
-  for (Slab* slab : slabs_) internal::unmapLarge(slab, internal::kLargePage);
+  for (Slab* slab : slabs_) internal::unmapLarge(slab->page(), internal::kLargePage);
 }
 
-TimerNode* TimerSlabs::allocate() {
+inline TimerNode* TimerSlabs::allocate() {
   Slab* slab = room_ != nullptr ? room_ : newSlab();
   if (slab->live == 0 && slab->carved != 0) --emptySlabs_;
   ++slab->live;
   ++live_;
-  TimerNode* timer = nullptr;
-  if (slab->free != 0) {
-    timer = slab->at(slab->free - 1);
-    slab->free = timer->hot().word.load(std::memory_order_relaxed);
-  } else {
-    timer = slab->at(slab->carved++);
-  }
+  TimerNode* timer = slab->take();
   if (slab->live == Slab::kCount) {
     slab->hasRoom = false;
     room_ = slab->nextWithRoom;
@@ -46,8 +69,9 @@ TimerSlabs::Slab* TimerSlabs::newSlab() {
   // The first slab of a loop with few timers should cost a few small pages, not a huge one.
   void* memory = internal::mapLarge(
       internal::kLargePage, slabs_.empty() ? internal::Pages::small : internal::Pages::huge);
-  Slab* slab = ::new (memory) Slab;
+  Slab* slab = ::new (static_cast<void*>(Slab::around(memory))) Slab;
   slab->pool = &pool_;
+  slab->owner = &pool_.owner();
   slab->guest = guest_;
   slab->index = slabs_.size();
   slab->hasRoom = true;
@@ -56,11 +80,10 @@ TimerSlabs::Slab* TimerSlabs::newSlab() {
   return slab;
 }
 
-void TimerSlabs::release(TimerNode* timer) noexcept {
+inline void TimerSlabs::release(TimerNode* timer) noexcept {
   --live_;
   Slab& slab = timer->slab();
-  timer->hot().word.store(slab.free, std::memory_order_relaxed);
-  slab.free = static_cast<std::uint32_t>(timer->index()) + 1;
+  slab.giveBack(timer->index());
   if (!slab.hasRoom) {
     slab.hasRoom = true;
     slab.nextWithRoom = room_;
@@ -82,7 +105,7 @@ void TimerSlabs::dropEmptySlabs() noexcept {
     slabs_.back()->index = slab->index;
     std::swap(slabs_[slab->index], slabs_.back());
     slabs_.pop_back();
-    internal::unmapLarge(slab, internal::kLargePage);
+    internal::unmapLarge(slab->page(), internal::kLargePage);
   }
   emptySlabs_ = 1;
 }
@@ -122,6 +145,14 @@ void TimerPool::release(TimerNode* timer) noexcept {
     timer->node_.setNext(seen == nullptr ? nullptr : &seen->node_);
   } while (!returned_.compare_exchange_weak(seen, timer, std::memory_order_acq_rel,
                                             std::memory_order_acquire));
+}
+
+void TimerPool::releaseAtHome(TimerNode* timer) noexcept {
+  if (timer->slab().guest) {
+    release(timer);
+  } else {
+    home_.release(timer);
+  }
 }
 
 TimerNode* TimerPool::nextReturned(TimerNode* timer) noexcept {

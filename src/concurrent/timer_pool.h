@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // TimerPool: memory for the timers of one queue, in slabs of 2 MiB; a slab that is empty goes back.
 //
-//   slab: | header | task nodes, 64 bytes each | warm, 32 bytes each | hot, 4 bytes each |
+//   slab: | header | free places, a bit each | hot, 1 byte each | task nodes, 64 bytes each |
+//         | warm, 16 bytes each | cold, 16 bytes each | copies, 4 bytes each |
 //
-// Hot is what a cancel touches: a million of them fit into a cache where whole timers do not.
+// Hot is what a cancel touches: a million of them fit into a core's own cache, where whole timers
+// do not. Warm is written for each timer; cold and copies for few, who leave them as they were.
+//
+// Slabs begin at different distances from their 2 MiB boundary. If all began there, their headers
+// and their hot bytes would compete for the same few sets of the cache.
 //
 // Threads: timers made by the loop live in slabs of the loop, without locks; what other threads
 // release of them comes home through a lock-free stack (push and take whole). Timers made by other
@@ -21,59 +26,95 @@
 
 namespace millrace {
 
-/// What a cancel needs, in one word: references, state and what kind of timer it is. While the
-/// memory is free, the word is the place of the next free timer in the slab, plus 1.
+/// What a cancel needs, in one byte: who holds the timer, its state and what kind it is.
 struct TimerNode::Hot {
-  static constexpr std::uint32_t kState = 3;
-  static constexpr std::uint32_t kHasFuture = 4;
-  static constexpr std::uint32_t kRepeatShift = 3;
-  static constexpr std::uint32_t kTrivialTask = 32;  // destroying the task does nothing
-  static constexpr std::uint32_t kOneRef = 64;
+  static constexpr std::uint8_t kState = 3;
+  static constexpr std::uint8_t kHasFuture = 4;
+  static constexpr std::uint8_t kRepeats = 8;
+  static constexpr std::uint8_t kTrivialTask = 16;  // destroying the task does nothing
+  static constexpr std::uint8_t kQueued = 32;       // the queue's reference
+  static constexpr std::uint8_t kHandle = 64;       // there are handles
+  static constexpr std::uint8_t kCopied = 128;      // there was more than one: see copies()
 
-  Atomic<std::uint32_t> word{0};
+  Atomic<std::uint8_t> word{0};
 
-  std::uint32_t load() const noexcept { return word.load(std::memory_order_acquire); }
-  static State stateOf(std::uint32_t word) noexcept { return static_cast<State>(word & kState); }
-  static Repeat repeatOf(std::uint32_t word) noexcept {
-    return static_cast<Repeat>((word >> kRepeatShift) & 3);
-  }
+  std::uint8_t load() const noexcept { return word.load(std::memory_order_acquire); }
+  static State stateOf(std::uint8_t word) noexcept { return static_cast<State>(word & kState); }
 };
 
 struct TimerNode::Warm {
   Atomic<std::int64_t> deadline{0};  // written by the loop only, once it is armed
   std::uint64_t sequence = 0;        // order among equal deadlines
-  std::int64_t period = 0;
+};
+
+struct TimerNode::Cold {
   Atomic<FutureOfTimer*> future{
-      nullptr};  // holds a reference; read by others once kHasFuture is set
+      nullptr};             // holds a reference; read by others once kHasFuture is set
+  std::int64_t period = 0;  // negative: with fixed delay; set if kRepeats
 };
 
 /// The header of a slab.
 struct TimerNode::Slab {
   TimerPool* pool = nullptr;
-  std::size_t index = 0;         // in its list
-  Slab* nextWithRoom = nullptr;  // a stack
-  std::uint32_t free = 0;        // place plus 1
+  const Executor* owner = nullptr;  // the pool's
+  std::size_t index = 0;            // in its list
+  Slab* nextWithRoom = nullptr;     // a stack
+  std::uint32_t freeGroup = 0;      // a stack of groups with free places; plus 1
   std::uint32_t live = 0;
   std::uint32_t carved = 0;
   bool hasRoom = false;
   bool guest = false;
 
+  static constexpr std::size_t kColours = 8;  // different beginnings of slabs, so far apart:
+  static constexpr std::size_t kColourBytes = 8192;
+  static constexpr std::size_t kGroup = 64;  // places that share a word of free bits
+  static constexpr std::size_t kGroupBytes =
+      sizeof(std::uint64_t) + sizeof(std::uint16_t) +
+      kGroup * (sizeof(Hot) + sizeof(TaskNode) + sizeof(Warm) + sizeof(Cold) +
+                sizeof(Atomic<std::uint32_t>));
   static constexpr std::size_t kHeader = 64;
-  static constexpr std::size_t kCount =
-      (internal::kLargePage - kHeader) / (sizeof(TaskNode) + sizeof(Hot) + sizeof(Warm));
-  static constexpr std::size_t kWarmAt = kHeader + kCount * sizeof(TaskNode);
-  static constexpr std::size_t kHotAt = kWarmAt + kCount * sizeof(Warm);
+  static constexpr std::size_t kGroups =
+      (internal::kLargePage - (kColours - 1) * kColourBytes - kHeader - alignof(TaskNode)) /
+      kGroupBytes;
+  static constexpr std::size_t kCount = kGroups * kGroup;
+  static constexpr std::size_t kFreeBitsAt = kHeader;
+  static constexpr std::size_t kNextGroupAt = kFreeBitsAt + kGroups * sizeof(std::uint64_t);
+  static constexpr std::size_t kHotAt = kNextGroupAt + kGroups * sizeof(std::uint16_t);
+  static constexpr std::size_t kNodesAt =
+      (kHotAt + kCount * sizeof(Hot) + alignof(TaskNode) - 1) & ~(alignof(TaskNode) - 1);
+  static constexpr std::size_t kWarmAt = kNodesAt + kCount * sizeof(TaskNode);
+  static constexpr std::size_t kColdAt = kWarmAt + kCount * sizeof(Warm);
+  static constexpr std::size_t kCopiesAt = kColdAt + kCount * sizeof(Cold);
 
-  TimerNode* at(std::size_t place) noexcept {
-    return reinterpret_cast<TimerNode*>(reinterpret_cast<std::byte*>(this) + kHeader +
-                                        place * sizeof(TaskNode));
+  /// Where the slab in the page around `address` begins.
+  static std::byte* around(const void* address) noexcept {
+    const auto page = reinterpret_cast<std::uintptr_t>(address) & ~(internal::kLargePage - 1);
+    const std::size_t colour = page / internal::kLargePage % kColours;
+    return reinterpret_cast<std::byte*>(page + colour * kColourBytes);  // NOLINT
   }
+  void* page() noexcept {
+    const auto address = reinterpret_cast<std::uintptr_t>(this);
+    return reinterpret_cast<void*>(address & ~(internal::kLargePage - 1));  // NOLINT
+  }
+  /// True on the thread of the loop that owns the queue. Any thread.
+  bool isHome() const noexcept { return internal::tlsCurrentExecutor == owner; }
+  template <class T>
+  T* array(std::size_t offset) noexcept {
+    return reinterpret_cast<T*>(reinterpret_cast<std::byte*>(this) + offset);
+  }
+
+  /// A timer of the slab was cancelled. Any thread.
+  void noteCancel() const noexcept;
+  /// A free place. REQUIRES: there is one.
+  TimerNode* take() noexcept;
+  void giveBack(std::size_t place) noexcept;
 };
 
 /// Slabs without any locking.
 class TimerSlabs {
  public:
   using Slab = TimerNode::Slab;
+  static_assert(sizeof(Slab) <= Slab::kHeader);
 
   TimerSlabs(TimerPool& pool, bool guest) noexcept : pool_(pool), guest_(guest) {}
   ~TimerSlabs();
@@ -110,17 +151,14 @@ class TimerPool {
   TimerNode* allocate();
   /// The memory of a timer that holds nothing any more. Any thread.
   void release(TimerNode* timer) noexcept;
+  /// The same on the loop's thread.
+  void releaseAtHome(TimerNode* timer) noexcept;
   /// The queue is gone. Deletes the pool now or with the last timer.
   void close() noexcept;
 
-  /// A timer was cancelled. Any thread.
-  void noteCancel() {
-    if (isHome()) {
-      queue_.noteCancel();
-    } else {
-      cancelsElsewhere_.fetch_add(1, std::memory_order_relaxed);
-    }
-  }
+  /// A timer was cancelled: at home, or elsewhere.
+  void noteCancelAtHome() noexcept { queue_.noteCancel(); }
+  void noteCancelElsewhere() noexcept { cancelsElsewhere_.fetch_add(1, std::memory_order_relaxed); }
   /// Cancels on other threads since the last call.
   std::size_t takeCancelsElsewhere() noexcept {
     if (cancelsElsewhere_.load(std::memory_order_relaxed) == 0) return 0;
@@ -151,20 +189,40 @@ class TimerPool {
 // --- where the parts of a timer are ---
 
 inline TimerNode::Slab& TimerNode::slab() const noexcept {
-  const auto address = reinterpret_cast<std::uintptr_t>(this) & ~(internal::kLargePage - 1);
-  return *reinterpret_cast<Slab*>(address);  // NOLINT: slabs are aligned to their size
+  return *reinterpret_cast<Slab*>(Slab::around(this));
+}
+inline void TimerNode::Slab::noteCancel() const noexcept {
+  if (isHome()) {
+    pool->noteCancelAtHome();
+  } else {
+    pool->noteCancelElsewhere();
+  }
 }
 inline std::size_t TimerNode::index() const noexcept {
-  const auto offset = reinterpret_cast<std::uintptr_t>(this) & (internal::kLargePage - 1);
-  return (offset - Slab::kHeader) / sizeof(TaskNode);
+  static_assert(Slab::kNodesAt % sizeof(TaskNode) == 0);
+  const auto offset =
+      reinterpret_cast<std::uintptr_t>(this) - reinterpret_cast<std::uintptr_t>(&slab());
+  return offset / sizeof(TaskNode) - Slab::kNodesAt / sizeof(TaskNode);
 }
 inline TimerNode::Hot& TimerNode::hot() const noexcept {
-  auto* base = reinterpret_cast<std::byte*>(&slab()) + Slab::kHotAt;
-  return reinterpret_cast<Hot*>(base)[index()];
+  return slab().array<Hot>(Slab::kHotAt)[index()];
 }
 inline TimerNode::Warm& TimerNode::warm() const noexcept {
-  auto* base = reinterpret_cast<std::byte*>(&slab()) + Slab::kWarmAt;
-  return reinterpret_cast<Warm*>(base)[index()];
+  return slab().array<Warm>(Slab::kWarmAt)[index()];
+}
+inline TimerNode::Cold& TimerNode::cold() const noexcept {
+  return slab().array<Cold>(Slab::kColdAt)[index()];
+}
+/// Handles beyond the first.
+inline Atomic<std::uint32_t>& TimerNode::copies() const noexcept {
+  return slab().array<Atomic<std::uint32_t>>(Slab::kCopiesAt)[index()];
+}
+
+inline bool TimerNode::isCancelled() const noexcept {
+  return Hot::stateOf(hot().load()) == State::cancelled;
+}
+inline void TimerNode::dropTask(std::uint8_t word) noexcept {
+  if ((word & Hot::kTrivialTask) == 0) node_.task.reset();
 }
 
 }  // namespace millrace

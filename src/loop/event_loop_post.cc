@@ -134,7 +134,7 @@ Result<void> EventLoop::Parts::startIfNeeded(TaskNode& own) {
 bool EventLoop::Parts::arm(TimerNode& timer) {
   if (self.inEventLoop()) {
     if (closed) {
-      timer.unref();
+      timer.unrefQueued();
       return false;
     }
     timers.adopt(timer);
@@ -143,12 +143,12 @@ bool EventLoop::Parts::arm(TimerNode& timer) {
   TaskNode& node = timer.node();
   if (!in.inbox.push(&node,
                      TaskNode::framework | TaskNode::borrowed | TaskNode::timer | TaskNode::arm)) {
-    timer.unref();
+    timer.unrefQueued();
     return false;
   }
   if (life.state() == State::notStarted) {
     if (const Result<void> started = startIfNeeded(node); !started) {
-      timer.unref();
+      timer.unrefQueued();
       started.error().raise();
     }
   }

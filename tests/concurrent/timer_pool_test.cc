@@ -170,6 +170,70 @@ TEST_F(TimerPoolTest, MemoryReleasedByAnotherThreadIsUsedAgain) {
   runAt(2);
 }
 
+TEST_F(TimerPoolTest, TheMemoryComesBackWithTheLastHandleOrTheQueue) {
+  for (const bool away : {false, true}) {
+    for (const bool queueLast : {false, true}) {
+      addresses.clear();
+      const std::int64_t due = clock.nanos() + 5;
+      ScheduledFuture first = scheduleTracked(due);
+      ScheduledFuture second = first;
+      const TimerNode* memory = *addresses.begin();
+      const auto isFree = [&] { return queue->make(1, 0, Repeat::no, [] {}).get() == memory; };
+      const auto drop = [&](ScheduledFuture& handle) {
+        if (away) return elsewhere([&] { handle = ScheduledFuture(); });
+        handle = ScheduledFuture();
+      };
+
+      drop(first);
+      EXPECT_FALSE(isFree());
+      if (!queueLast) runAt(due);
+      EXPECT_FALSE(isFree());
+      drop(second);
+      EXPECT_EQ(isFree(), !queueLast && !away);  // from elsewhere it comes home later
+      if (queueLast) runAt(due);
+      EXPECT_EQ(isFree(), queueLast || !away);
+    }
+    queue = std::make_unique<TimerQueue>(owner);
+  }
+}
+
+TEST_F(TimerPoolTest, CopiesOfAHandleMayDieOnTwoThreadsAtOnce) {
+  constexpr int kRounds = 100;
+  constexpr std::size_t kBatch = 200;
+  std::vector<ScheduledFuture> theirs;
+  std::atomic<int> filled{0};
+  std::atomic<int> finished{0};
+  std::atomic<std::size_t> won{0};
+  const auto cancelAndDrop = [&won](std::vector<ScheduledFuture>& handles) {
+    for (ScheduledFuture& each : handles) {
+      if (each.cancel()) ++won;
+      each = ScheduledFuture();
+    }
+    handles.clear();
+  };
+  std::thread other([&] {
+    for (int r = 1; r <= kRounds; ++r) {
+      while (filled.load() != r) std::this_thread::yield();
+      cancelAndDrop(theirs);
+      finished.store(r);
+    }
+  });
+
+  for (int r = 1; r <= kRounds; ++r) {
+    std::vector<ScheduledFuture> ours;
+    for (std::size_t i = 0; i < kBatch; ++i) ours.push_back(scheduleTracked(1'000 + r));
+    theirs = ours;
+    filled.store(r);
+    cancelAndDrop(ours);
+    while (finished.load() != r) std::this_thread::yield();
+  }
+  other.join();
+
+  EXPECT_EQ(won.load(), kRounds * kBatch);  // each timer once
+  EXPECT_EQ(queue->next(), kNever);
+  EXPECT_EQ(queue->entries(), 0U);
+}
+
 // Others' cancels count, too, when the loop looks for its next deadline.
 TEST_F(TimerPoolTest, TimersCancelledElsewhereDoNotStay) {
   std::vector<ScheduledFuture> timers;

@@ -152,8 +152,8 @@ TEST_F(TimerQueueTest, TakesTimersThatATimerSchedules) {
 }
 
 TEST_F(TimerQueueTest, TakesTimersMadeOnAnotherThread) {
-  Ref<TimerNode> timer = elsewhere([&] { return queue->make(3, 0, Repeat::no, note(1)); });
-  timer->ref();  // what travels to the loop
+  // Two references: one travels to the loop.
+  Ref<TimerNode> timer = elsewhere([&] { return queue->make(3, 0, Repeat::no, note(1), 2); });
   queue->adopt(*timer);
 
   EXPECT_EQ(runAt(3), 1U);

@@ -152,11 +152,44 @@ TEST(ProductionTimer, ThePoolGoesWithTheLastHandle) {
     auto& s = run.make<TimerState>();
     s.make(TimerNode::Repeat::no, 2);
     run.thread("loop", [&s] {
-      while (TaskNode* node = s.due.popFront()) TimerNode::of(*node).unref();
+      while (TaskNode* node = s.due.popFront()) TimerNode::of(*node).unrefQueued();
       s.queue.reset();
     });
     run.thread("first", [&s] { s.timers[0] = nullptr; });
     run.thread("second", [&s] { s.timers[1] = nullptr; });
+  });
+  expectClean("two handles of one timer || the queue ends", [](Execution& run) {
+    auto& s = run.make<TimerState>();
+    s.make(TimerNode::Repeat::no);
+    s.timers.push_back(s.timers[0]);
+    run.thread("loop", [&s] {
+      TimerNode::of(*s.due.popFront()).unrefQueued();
+      s.queue.reset();
+    });
+    run.thread("first", [&s] { s.timers[0] = nullptr; });
+    run.thread("second", [&s] { s.timers[1] = nullptr; });
+  });
+}
+
+TEST(ProductionTimer, AHandleMayBeCopiedWhileOthersDropTheirs) {
+  expectClean("cancel and drop || copy and drop || run", [](Execution& run) {
+    auto& s = run.make<TimerState>();
+    auto& won = run.make<int>(0);
+    s.make(TimerNode::Repeat::no);
+    s.timers.push_back(s.timers[0]);
+    run.thread("loop", [&s] { s.queue->run(TimerNode::of(*s.due.popFront()), Clock::real()); });
+    run.thread("first", [&s, &won] {
+      won = s.timers[0]->cancel() ? 1 : 0;
+      s.timers[0] = nullptr;
+    });
+    run.thread("second", [&s] {
+      const Ref<TimerNode> copy = s.timers[1];
+      s.timers[1] = nullptr;
+    });
+    run.finally([&s, &won] {
+      EXPLORE_CHECK(s.ran + won == 1, "it ran or was cancelled");
+      s.queue.reset();  // with the pool, if every reference came back
+    });
   });
 }
 

@@ -27,8 +27,8 @@ namespace millrace {
 
 class TimerPool;
 
-/// One timer, counted by the queue and by the ScheduledFuture handles. The object is the task and
-/// its link; the rest stands in arrays of its slab, so that a cancel touches one word.
+/// One timer, held by the queue and by the ScheduledFuture handles. The object is the task and its
+/// link; the rest stands in arrays of its slab, so that a cancel touches one byte.
 class MILLRACE_API TimerNode final {
  public:
   enum class State : std::uint8_t { armed, running, done, cancelled };
@@ -48,8 +48,11 @@ class MILLRACE_API TimerNode final {
   /// thread.
   Future<void> future();
 
+  /// A handle more, a handle less. Any thread.
   void ref() noexcept;
   void unref() noexcept;
+  /// Gives back the queue's reference. On the queue's thread, or where nobody else knows the timer.
+  void unrefQueued() noexcept;
 
   TaskNode& node() noexcept { return node_; }
   const Task& task() const noexcept { return node_.task; }
@@ -62,14 +65,22 @@ class MILLRACE_API TimerNode final {
   struct Slab;
   struct Hot;
   struct Warm;
+  struct Cold;
 
   Slab& slab() const noexcept;
   std::size_t index() const noexcept;
   Hot& hot() const noexcept;
   Warm& warm() const noexcept;
-  std::uint32_t moveState(State from, State to) noexcept;
-  std::uint32_t wonCancel() noexcept;
-  void dropTask(std::uint32_t word) noexcept;
+  Cold& cold() const noexcept;
+  Atomic<std::uint32_t>& copies() const noexcept;
+  bool isCancelled() const noexcept;
+  std::uint8_t moveState(State from, State to) noexcept;
+  std::uint8_t wonCancel() noexcept;
+  bool cancelAnyKind() noexcept;
+  void unrefAnyKind(std::uint8_t seen) noexcept;
+  void dropTask(std::uint8_t word) noexcept;
+  void release(std::uint8_t word) noexcept;
+  void dropParts(std::uint8_t word) noexcept;
   void completeFuture(Result<void> result) noexcept;
 
   TaskNode node_;
@@ -83,12 +94,13 @@ class MILLRACE_API TimerQueue {
   TimerQueue& operator=(const TimerQueue&) = delete;
   ~TimerQueue();
 
-  /// A timer, not yet armed. Any thread. With two references one is for adopt().
+  /// A timer, not yet armed. Any thread. With two references one is the queue's, for adopt().
+  /// REQUIRES: `period` > 0 if it repeats.
   Ref<TimerNode> make(std::int64_t deadline, std::int64_t period, TimerNode::Repeat repeat,
                       Task&& task, std::uint32_t references = 1);
-  /// Arms `timer`; the queue takes a reference.
+  /// Arms `timer`, made with one reference; the queue takes another.
   void add(TimerNode& timer) noexcept;
-  /// Arms a timer whose reference for the queue was taken before.
+  /// Arms a timer that was made with the queue's reference.
   void adopt(TimerNode& timer) noexcept { arm(timer); }
 
   /// The earliest deadline, or WakeupWord::kNever's value if there is none.
@@ -125,26 +137,27 @@ class MILLRACE_API TimerQueue {
     TimerNode* timer;
   };
   static bool earlier(const Entry& a, const Entry& b) noexcept;
+  static bool armedBefore(const TimerNode& a, const TimerNode& b) noexcept;
+  void makeRoom() noexcept;
   void arm(TimerNode& timer) noexcept;
   void siftUp(std::size_t at, Entry entry) noexcept;
   void siftDown(std::size_t at, Entry entry) noexcept;
   void popTop() noexcept;
   void finish(TimerNode& timer, Error failure);
   void noteCancel() noexcept {
-    ++cancels_;
-    compactIfWorthIt();
+    if (++cancels_ > fewCancels_) compactIfWorthIt();
   }
-  void compactIfWorthIt() noexcept {
-    if (cancels_ * 4 > heap_.size() * 3 && heap_.size() >= kWorthCompacting) compact();
-  }
+  void compactIfWorthIt() noexcept;
   void compact() noexcept;
+  void dropDead(std::vector<Entry, internal::LargeAllocator<Entry>>& entries) noexcept;
 
   static constexpr std::size_t kWorthCompacting = 64;
 
   Executor& owner_;
   std::vector<Entry, internal::LargeAllocator<Entry>> heap_;
   std::uint64_t nextSequence_ = 0;
-  std::size_t cancels_ = 0;  // on the loop's thread since the last compaction
+  std::size_t cancels_ = 0;     // on the loop's thread since the last compaction
+  std::size_t fewCancels_ = 0;  // so many are not worth a look at the heap
   bool closed_ = false;
   std::size_t refused_ = 0;  // cancelled on arrival since closed
   TimerPool* pool_;          // outlives the queue while handles hold timers of it
