@@ -7,11 +7,30 @@ if(PkgConfig_FOUND)
   pkg_check_modules(LIBDW QUIET libdw)  # names functions in the watchdog's stack traces
 endif()
 
+# io_uring: its calls and structures come from the kernel's own headers, no library is needed.
+set(millrace_has_uring 0)
+if(MILLRACE_URING)
+  include(CheckCXXSourceCompiles)
+  check_cxx_source_compiles("
+    #include <linux/io_uring.h>
+    int main() {
+      return IORING_RECV_MULTISHOT + IORING_SETUP_DEFER_TASKRUN + IORING_REGISTER_PBUF_RING;
+    }" MILLRACE_KERNEL_HEADERS_KNOW_URING)
+  if(MILLRACE_KERNEL_HEADERS_KNOW_URING)
+    set(millrace_has_uring 1)
+  else()
+    message(STATUS "io_uring: off, the kernel's headers are older than 6.1")
+  endif()
+endif()
+
 set(millrace_core_layers base sys buffer concurrent loop channel transport codec handler bootstrap
                          coro)
 set(millrace_core_sources)
 foreach(layer IN LISTS millrace_core_layers)
   file(GLOB_RECURSE found CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/${layer}/*.cc")
+  if(NOT millrace_has_uring)
+    list(FILTER found EXCLUDE REGEX "/uring[/.]")
+  endif()
   list(APPEND millrace_core_sources ${found})
 endforeach()
 
@@ -23,6 +42,7 @@ function(millrace_add_core target kind)
     PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
            $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>
     PRIVATE ${PROJECT_SOURCE_DIR}/src)
+  target_compile_definitions(${target} PRIVATE MILLRACE_HAS_URING=${millrace_has_uring})
   target_link_libraries(${target} PUBLIC Threads::Threads PRIVATE ${CMAKE_DL_LIBS})
   if(LIBDW_FOUND)
     target_compile_definitions(${target} PRIVATE MILLRACE_HAVE_LIBDW=1)

@@ -12,7 +12,7 @@ constexpr const char* kUsage =
     "usage: echo_client [flags]\n"
     "  --host ADDRESS  where to connect (default 127.0.0.1)\n"
     "  --port N        of the server\n"
-    "  --io NAME       automatic, epoll, poll or blocking (default automatic)\n"
+    "  --io NAME       automatic, epoll, uring, poll or blocking (default automatic)\n"
     "  --loops N       how many loops (default 0: twice the processors)\n"
     "  --quiet         say nothing but errors\n"
     "  --messages N    how many (default 1000)\n"

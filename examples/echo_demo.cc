@@ -14,7 +14,7 @@ namespace {
 constexpr const char* kUsage =
     "usage: echo_demo [flags]\n"
     "  --port N        where to listen (default 8007, another one if that is taken)\n"
-    "  --io NAME       automatic, epoll or poll (default automatic)\n"
+    "  --io NAME       automatic, epoll, uring or poll (default automatic)\n"
     "  --loops N       how many loops (default 0: twice the processors)\n"
     "  --seconds N     stop after N seconds (default: run until Ctrl-C)\n"
     "  --quiet         no figures\n";
@@ -86,6 +86,8 @@ void demo(const example::Flags& flags, int seconds) {
   if (bound.await(), !bound.isSuccess()) bound = bootstrap.bind(flags.host, 0);
   const Server server = bound.get();
   example::announce(server.address(), workers, flags);
+  const IoSupport found = ioSupport();
+  std::printf("io_uring: %s\n", found.uring ? "there, try --io uring" : found.why.c_str());
 
   Bootstrap()
       .group(clients)

@@ -28,7 +28,7 @@ namespace {
 constexpr const char* kHelp =
     "usage: loop_demo [flags]\n"
     "  --loops N     how many loops (default 0: twice the processors)\n"
-    "  --io NAME     automatic, epoll, poll or parking (default automatic)\n"
+    "  --io NAME     automatic, epoll, uring, poll or parking (default automatic)\n"
     "  --seconds N   stop after N seconds (default: run until Ctrl-C)\n"
     "  --quiet       no figures\n"
     "  --help        this text\n";

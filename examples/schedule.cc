@@ -11,7 +11,7 @@ namespace {
 
 constexpr const char* kUsage =
     "usage: schedule [flags]\n"
-    "  --io NAME       automatic, epoll, poll or parking (default automatic)\n"
+    "  --io NAME       automatic, epoll, uring, poll or parking (default automatic)\n"
     "  --quiet         say nothing but errors\n";
 
 }  // namespace

@@ -10,7 +10,7 @@ constexpr const char* kUsage =
     "usage: udp_echo [flags]\n"
     "  --host ADDRESS  where to listen (default 127.0.0.1)\n"
     "  --port N        default 0: any that is free\n"
-    "  --io NAME       automatic, epoll or poll (default automatic)\n"
+    "  --io NAME       automatic, epoll, uring or poll (default automatic)\n"
     "  --loops N       how many loops (default 0: twice the processors)\n"
     "  --quiet         say nothing but errors\n";
 

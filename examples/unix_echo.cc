@@ -11,7 +11,7 @@ namespace {
 constexpr const char* kUsage =
     "usage: unix_echo --path PATH [flags]\n"
     "  --path PATH     the socket's file, or @NAME for a name in the kernel only\n"
-    "  --io NAME       automatic, epoll, poll or blocking (default automatic)\n"
+    "  --io NAME       automatic, epoll, uring, poll or blocking (default automatic)\n"
     "  --loops N       how many loops (default 0: twice the processors)\n"
     "  --quiet         say nothing but errors\n";
 

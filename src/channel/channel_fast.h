@@ -71,7 +71,7 @@ inline bool Channel::isUsual() const noexcept {
          (pipeline_.events_ & kSeesRead) == 0;
 }
 
-template <class Transport>
+template <class Transport, bool (Transport::*Write)(ByteBuf&) noexcept>
 class Channel::EventScope {
  public:
   explicit EventScope(Transport& channel) noexcept : channel_(channel) {
@@ -94,7 +94,7 @@ class Channel::EventScope {
     LoopChannels& local = *base.local_;
     base.flags_ &= ~kDirtyHere;
     if (__builtin_expect(local.soloOwner == &base && (base.flags_ & kFlushWanted) != 0, 1)) {
-      if (__builtin_expect(channel_.writeWhole(local.solo.bytes()), 1)) {
+      if (__builtin_expect((channel_.*Write)(local.solo.bytes()), 1)) {
         base.flags_ &= ~kFlushWanted;
         local.soloOwner = nullptr;
         local.solo.drop(local.pool().core());

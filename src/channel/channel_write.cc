@@ -126,10 +126,21 @@ void Channel::flushIfLong(std::int64_t& began) {
 
 void Channel::flushAgain() {
   unmark(kFullKernel);
-  if (isOpen()) writePending();
+  if (!isOpen() || !isRegistered()) return;  // the next registration does it
+  if (hasFlushed()) {
+    writePending();
+  } else {
+    afterWrite(0);
+  }
 }
 
 void Channel::kernelIsFull() { mark(kFullKernel); }
+
+void Channel::wroteAtLast(std::size_t bytes) noexcept {
+  if (outbound_ == nullptr) return;
+  local_->count(LoopChannels::bytesWritten, bytes);
+  outbound_->removeBytes(bytes);
+}
 
 void Channel::afterWrite(int error) {
   if (error != 0) {
@@ -146,7 +157,7 @@ void Channel::afterWrite(int error) {
     }
   }
   if (!has(kWritableBit)) updateWritability();
-  if ((flags_ & kEndOutputAfterFlush) != 0 && !hasFlushed()) endOutput();
+  if ((flags_ & kEndOutputAfterFlush) != 0 && !hasUnsent()) endOutput();
   if ((flags_ & kCloseAfterFlush) != 0) closeNow({});
 }
 
@@ -185,7 +196,7 @@ void Channel::shutdownOutputInLoop(Promise<void>&& done) {
   mark(kEndOutputAfterFlush);
   if ((flags_ & kInFlush) != 0)
     return;  // by a listener of what is being written: afterWrite() ends it
-  if (hasFlushed()) {
+  if (hasUnsent()) {
     writePending();
   } else {
     endOutput();
@@ -218,7 +229,7 @@ void Channel::endOutput() {
 // --- water marks ---
 
 std::size_t Channel::pendingBytes() const noexcept {
-  const std::size_t held = rare_ == nullptr ? 0 : rare_->held;
+  const std::size_t held = (rare_ == nullptr ? 0 : rare_->held) + unsent_;
   if (outbound_ != nullptr) return held + outbound_->pendingBytes();
   if (local_ == nullptr || local_->soloOwner != this) return held;
   return held + OutboundBuffer::kOverhead + local_->solo.bytes().pinnedBytes();

@@ -107,7 +107,8 @@ Future<void> LoopChannels::linger(Channel& channel) {
 }
 
 std::size_t LoopChannels::unwritten(const Channel& channel) noexcept {
-  return channel.outbound_ == nullptr ? 0 : channel.outbound_->readableBytes();
+  const std::size_t queued = channel.outbound_ == nullptr ? 0 : channel.outbound_->readableBytes();
+  return queued + channel.unsent_;
 }
 
 void LoopChannels::cut(Channel& channel, const Error& why) {

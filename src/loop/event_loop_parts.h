@@ -102,7 +102,7 @@ struct EventLoop::Parts final : IoLoop, ClockListener {
   std::size_t turn(Deadline limit);
   int ioPhase(Deadline limit);
   void runTurn(Deadline limit);
-  bool hasTasks() const noexcept;
+  bool hasTasks() const noexcept override;
   WaitOutcome waitForIo(Deadline until);
   int blockUntil(Deadline limit);
   std::optional<int> spinForWork(Deadline timer, Deadline limit);

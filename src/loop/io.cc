@@ -2,24 +2,51 @@
 #include "loop/parking/parking_handler.h"
 #include "loop/readiness/readiness_handler.h"
 
+#include <millrace/base/log.h>
 #include <millrace/loop/io.h>
 #include <millrace/loop/loop_attachment.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <stdexcept>
 #include <string>
+
+#if MILLRACE_HAS_URING
+#include "sys/uring.h"
+#endif
 
 namespace millrace {
 
 IoHandler::~IoHandler() = default;
 LoopAttachment::~LoopAttachment() = default;
+void IoClient::completed(const RingCompletion&) noexcept {}
+
+IoSupport ioSupport() {
+#if MILLRACE_HAS_URING
+  const UringSupport found = probeUring();
+  return {found.usable, found.deferred, found.why};
+#else
+  return {false, false, "built without io_uring"};
+#endif
+}
 
 namespace io {
 
 const IoType epollType{"epoll"};
+const IoType uringType{"uring"};
 const IoType pollType{"poll"};
 const IoType blockingType{"blocking"};
 const IoType parkingType{"parking"};
+
+namespace {
+
+IoFactory insteadOfUring(const std::string& why) {
+  static std::atomic<bool> said{false};
+  if (!said.exchange(true)) log(LogLevel::warn, "loop", "io_uring is not used, epoll is: ", why);
+  return epoll();
+}
+
+}  // namespace
 
 IoFactory epoll(EventArray events) {
   if (events.initial < 1) {
@@ -37,6 +64,23 @@ IoFactory poll() {
           [] { return ReadinessHandler::make(pollType, [] { return openPollSelector(); }); }};
 }
 
+IoFactory uring(RingSizes sizes) {
+  if (sizes.entries < 1 || sizes.completions < sizes.entries) {
+    throw std::invalid_argument("io::uring(): " + std::to_string(sizes.entries) + " entries and " +
+                                std::to_string(sizes.completions) +
+                                " completions; it needs 1 or more, and no fewer completions");
+  }
+#if MILLRACE_HAS_URING
+  if (const IoSupport found = ioSupport(); !found.uring) return insteadOfUring(found.why);
+  return {&uringType, [sizes] {
+            return ReadinessHandler::make(
+                uringType, [sizes] { return openUringSelector(sizes.entries, sizes.completions); });
+          }};
+#else
+  return insteadOfUring(ioSupport().why);
+#endif
+}
+
 // Waits as poll does; it is the channels that block.
 IoFactory blocking() {
   return {&blockingType,
@@ -51,11 +95,12 @@ IoFactory parking() {
 IoFactory byName(std::string_view name) {
   if (name == "automatic") return automatic();
   if (name == "epoll") return epoll();
+  if (name == "uring") return uring();
   if (name == "poll") return poll();
   if (name == "blocking") return blocking();
   if (name == "parking") return parking();
   throw std::invalid_argument("no engine is called \"" + std::string(name) +
-                              "\"; use automatic, epoll, poll, blocking or parking");
+                              "\"; use automatic, epoll, uring, poll, blocking or parking");
 }
 
 IoFactory automatic() {

@@ -26,7 +26,7 @@ constexpr int kMostFrames = 64;
 enum Phase : std::uint32_t { idle, requested, capturing, done };
 
 /// What the asking thread and the handler share. Static: a signal may arrive late.
-struct Slot {
+struct CaptureSlot {
   Atomic<std::uint32_t> phase{idle};
   Atomic<std::int64_t> thread{0};
   Atomic<std::uint64_t> sent{0};
@@ -39,7 +39,7 @@ struct Slot {
   int count = 0;
   void* interruptedAt = nullptr;
 };
-constinit Slot slot;
+constinit CaptureSlot captureSlot;
 
 constinit std::mutex captureMutex;  // one capture at a time
 constinit std::mutex installMutex;
@@ -64,20 +64,20 @@ void handle(int, siginfo_t* info, void* context) {
   const int savedErrno = errno;
   const std::int64_t me = ::syscall(SYS_gettid);
   std::uint32_t expected = requested;
-  if (slot.thread.load(std::memory_order_relaxed) == me &&
-      slot.phase.compare_exchange_strong(expected, capturing, std::memory_order_acquire)) {
-    for (std::size_t i = 0; i < slot.counters.size(); ++i) {
-      const Atomic<std::uint64_t>* counter = slot.counters[i];
-      slot.counts[i] = counter == nullptr ? 0 : counter->load(std::memory_order_relaxed);
+  if (captureSlot.thread.load(std::memory_order_relaxed) == me &&
+      captureSlot.phase.compare_exchange_strong(expected, capturing, std::memory_order_acquire)) {
+    for (std::size_t i = 0; i < captureSlot.counters.size(); ++i) {
+      const Atomic<std::uint64_t>* counter = captureSlot.counters[i];
+      captureSlot.counts[i] = counter == nullptr ? 0 : counter->load(std::memory_order_relaxed);
     }
-    slot.count = ::backtrace(slot.frames.data(), kMostFrames);
-    slot.interruptedAt = interruptedAddress(context);
-    slot.phase.store(done, std::memory_order_release);
-    realCalls().futex(reinterpret_cast<const std::uint32_t*>(&slot.phase),
+    captureSlot.count = ::backtrace(captureSlot.frames.data(), kMostFrames);
+    captureSlot.interruptedAt = interruptedAddress(context);
+    captureSlot.phase.store(done, std::memory_order_release);
+    realCalls().futex(reinterpret_cast<const std::uint32_t*>(&captureSlot.phase),
                       FUTEX_WAKE | FUTEX_PRIVATE_FLAG, 1, nullptr, 0);
   }
-  if (info->si_code == SI_QUEUE && info->si_value.sival_ptr == &slot) {
-    slot.arrived.fetch_add(1, std::memory_order_release);
+  if (info->si_code == SI_QUEUE && info->si_value.sival_ptr == &captureSlot) {
+    captureSlot.arrived.fetch_add(1, std::memory_order_release);
   }
   errno = savedErrno;
 }
@@ -110,7 +110,7 @@ bool send(int thread, int signal) {
   info.si_code = SI_QUEUE;
   info.si_pid = ::getpid();
   info.si_uid = ::getuid();
-  info.si_value.sival_ptr = &slot;
+  info.si_value.sival_ptr = &captureSlot;
   return calls().rt_tgsigqueueinfo(::getpid(), thread, signal, &info) == 0;
 }
 
@@ -118,12 +118,13 @@ bool send(int thread, int signal) {
 // before them.
 CapturedStack captured() {
   int first = 0;
-  for (int i = 0; i < slot.count; ++i) {
-    if (slot.frames[static_cast<std::size_t>(i)] == slot.interruptedAt) first = i;
+  for (int i = 0; i < captureSlot.count; ++i) {
+    if (captureSlot.frames[static_cast<std::size_t>(i)] == captureSlot.interruptedAt) first = i;
   }
-  CapturedStack stack{{}, slot.counts};
-  for (int i = first; i < slot.count; ++i) {
-    const auto address = reinterpret_cast<std::uintptr_t>(slot.frames[static_cast<std::size_t>(i)]);
+  CapturedStack stack{{}, captureSlot.counts};
+  for (int i = first; i < captureSlot.count; ++i) {
+    const auto address =
+        reinterpret_cast<std::uintptr_t>(captureSlot.frames[static_cast<std::size_t>(i)]);
     stack.frames.push_back(i == first ? address : address - 1);
   }
   return stack;
@@ -143,7 +144,8 @@ StackCapture::~StackCapture() {
   std::lock_guard lock(installMutex);
   if (--captureUsers != 0 || installedSignal == 0) return;
   // A signal still on its way would end the process, and whoever replaced our handler wants theirs.
-  if (slot.arrived.load(std::memory_order_acquire) != slot.sent.load(std::memory_order_relaxed)) {
+  if (captureSlot.arrived.load(std::memory_order_acquire) !=
+      captureSlot.sent.load(std::memory_order_relaxed)) {
     return;
   }
   struct sigaction now {};
@@ -155,30 +157,30 @@ StackCapture::~StackCapture() {
 CapturedStack StackCapture::of(std::int64_t thread, Deadline until,
                                const ThreadCounters& counters) {
   std::lock_guard lock(captureMutex);
-  if (signal_ == 0 || slot.phase.load(std::memory_order_acquire) == capturing) return {};
-  slot.thread.store(thread, std::memory_order_relaxed);
-  slot.counters = counters;
-  slot.phase.store(requested, std::memory_order_release);
-  slot.sent.fetch_add(1, std::memory_order_relaxed);
+  if (signal_ == 0 || captureSlot.phase.load(std::memory_order_acquire) == capturing) return {};
+  captureSlot.thread.store(thread, std::memory_order_relaxed);
+  captureSlot.counters = counters;
+  captureSlot.phase.store(requested, std::memory_order_release);
+  captureSlot.sent.fetch_add(1, std::memory_order_relaxed);
   std::uint32_t expected = requested;
   if (!send(static_cast<int>(thread), signal_)) {
-    slot.sent.fetch_sub(1, std::memory_order_relaxed);
-    slot.phase.compare_exchange_strong(expected, idle, std::memory_order_relaxed);
+    captureSlot.sent.fetch_sub(1, std::memory_order_relaxed);
+    captureSlot.phase.compare_exchange_strong(expected, idle, std::memory_order_relaxed);
     return {};
   }
   for (;;) {
-    const std::uint32_t seen = slot.phase.load(std::memory_order_acquire);
+    const std::uint32_t seen = captureSlot.phase.load(std::memory_order_acquire);
     if (seen == done) return captured();
     if (until.isDue(Clock::real().nanos())) {
       expected = requested;
       // A handler that is at work now will find its result unwanted.
       if (seen == capturing ||
-          slot.phase.compare_exchange_strong(expected, idle, std::memory_order_relaxed)) {
+          captureSlot.phase.compare_exchange_strong(expected, idle, std::memory_order_relaxed)) {
         return {};
       }
       continue;
     }
-    futexWait(slot.phase, seen, until);
+    futexWait(captureSlot.phase, seen, until);
   }
 }
 

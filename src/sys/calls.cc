@@ -33,6 +33,11 @@ constexpr long kEpollPwait2 = SYS_epoll_pwait2;
 constexpr long kEpollPwait2 = 441;
 #endif
 
+// The same on all architectures, too.
+constexpr long kUringSetup = 425;
+constexpr long kUringEnter = 426;
+constexpr long kUringRegister = 427;
+
 // The two calls that every message makes, without libc's preparations for a thread that is cancelled
 // in them (60 instructions each once there are threads). Sanitizers watch libc's own.
 #if defined(__x86_64__) && !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
@@ -111,6 +116,20 @@ constexpr Calls kReal{
                 const timespec* timeout) { return ::ppoll(entries, count, timeout, nullptr); },
     .eventfd = [](unsigned initial, int flags) { return ::eventfd(initial, flags); },
     .signalfd = [](int fd, const sigset_t* mask, int flags) { return ::signalfd(fd, mask, flags); },
+    .io_uring_setup =
+        [](unsigned entries, io_uring_params* parameters) {
+          return static_cast<int>(::syscall(kUringSetup, entries, parameters));
+        },
+    .io_uring_enter =
+        [](int ring, unsigned submit, unsigned waitFor, unsigned flags, const void* argument,
+           std::size_t size) {
+          return static_cast<int>(
+              ::syscall(kUringEnter, ring, submit, waitFor, flags, argument, size));
+        },
+    .io_uring_register =
+        [](int ring, unsigned operation, void* argument, unsigned count) {
+          return static_cast<int>(::syscall(kUringRegister, ring, operation, argument, count));
+        },
     .futex =
         [](const std::uint32_t* word, int operation, std::uint32_t value, const timespec* timeout,
            std::uint32_t bits) {

@@ -31,8 +31,8 @@ Result<ChannelKind> kindFor(const SocketAddress& address, Datagrams datagrams) {
 
 const Transport* transportFor(const IoType& type, ChannelKind kind) noexcept {
   if (kind == ChannelKind::local) return &localTransport();
-  const bool sockets =
-      &type == &io::epollType || &type == &io::pollType || &type == &io::blockingType;
+  const bool sockets = &type == &io::epollType || &type == &io::uringType ||
+                       &type == &io::pollType || &type == &io::blockingType;
   return sockets ? &socketTransport() : nullptr;
 }
 

@@ -43,10 +43,15 @@ struct Carrier {
 std::vector<Carrier> carriers() {
   const auto tcp = [] { return SocketAddress::loopback4(0); };
   const auto local = [] { return SocketAddress::local(""); };
-  return {{"Epoll", &io::epollType, io::epoll(), tcp, "tcp", 2},
-          {"Poll", &io::pollType, io::poll(), tcp, "tcp", 2},
-          {"Blocking", &io::blockingType, io::blocking(), tcp, "tcp", 0},
-          {"Local", &io::epollType, io::epoll(), local, "local", 2}};
+  std::vector<Carrier> all{{"Epoll", &io::epollType, io::epoll(), tcp, "tcp", 2},
+                           {"Poll", &io::pollType, io::poll(), tcp, "tcp", 2},
+                           {"Blocking", &io::blockingType, io::blocking(), tcp, "tcp", 0},
+                           {"Local", &io::epollType, io::epoll(), local, "local", 2}};
+  if (ioSupport().uring) {
+    all.push_back({"Uring", &io::uringType, io::uring(), tcp, "tcp", 2});
+    all.push_back({"LocalOnUring", &io::uringType, io::uring(), local, "local", 2});
+  }
+  return all;
 }
 
 class EveryTransport : public testing::TestWithParam<Carrier> {

@@ -19,7 +19,7 @@ import unittest
 sys.dont_write_bytecode = True
 from programs import ENGINES, LIMIT, READY, program, receive, server
 
-MANY = {"epoll": 10000, "poll": 500, "blocking": 500}
+MANY = {"epoll": 10000, "uring": 10000, "poll": 500, "blocking": 500}
 ROOM = 200  # descriptors that are not connections
 
 

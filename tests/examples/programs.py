@@ -13,7 +13,7 @@ LIMIT = 100  # seconds to fail by
 READY = re.compile(r"^listening on (\S+) \((.*), (\w+)\)$")
 SERVERS = ["echo_server", "discard_server", "time_server", "chat_server", "unix_echo",
            "port_unification", "udp_echo"]
-ENGINES = ["epoll", "poll", "blocking"]
+ENGINES = ["epoll", "uring", "poll", "blocking"]
 
 
 def program(name):

@@ -21,7 +21,7 @@ using test::leaksSince;
 // Calls that open something, for one loop.
 int callsToOpen(const IoType* type) {
   if (type == &io::epollType) return 3;  // epoll_create1, eventfd, epoll_ctl
-  return type == &io::pollType ? 1 : 0;  // eventfd
+  return type == &io::pollType || type == &io::uringType ? 1 : 0;  // eventfd
 }
 
 class ConstructionFaults : public test::EngineTest {

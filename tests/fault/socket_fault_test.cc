@@ -32,9 +32,9 @@ class SocketFaults : public NetTest {
  protected:
   static const std::vector<std::string_view>& calls() {
     static const std::vector<std::string_view> all = {
-        "epoll_ctl", "socket",  "setsockopt", "getsockopt",   "bind",
-        "listen",    "accept4", "connect",    "getsockname",  "shutdown",
-        "recv",      "send",    "sendmsg",    "epoll_pwait2", "ppoll"};
+        "epoll_ctl", "socket",       "setsockopt",  "getsockopt",    "bind", "listen",
+        "accept4",   "connect",      "getsockname", "shutdown",      "recv", "send",
+        "sendmsg",   "epoll_pwait2", "ppoll",       "io_uring_enter"};
     return all;
   }
   /// Events of one channel are in order, each once; `log` is of one channel.

@@ -49,6 +49,18 @@ TEST(EngineChoice, FollowsTheEnvironmentAndIsReported) {
   EXPECT_STREQ(io::parkingType.name, "parking");
 }
 
+// C120d: and no other engine in its place
+TEST(EngineChoice, OfIoUringIsKeptWhereItIsAllowed) {
+  const IoSupport found = ioSupport();
+  if (!found.uring) GTEST_SKIP() << found.why;
+  EXPECT_TRUE(found.why.empty());
+  EventLoopGroup group(1, io::byName("uring"));
+  EventLoop& loop = *group.begin();
+  EXPECT_EQ(&loop.ioType(), &io::uringType);
+  EXPECT_STREQ(loop.ioType().name, "uring");
+  EXPECT_TRUE(loop.submit([&] { return loop.io().ring() != nullptr; }).get());
+}
+
 // C120d: what the program says comes before the environment
 TEST(EngineChoice, OfTheProgramComesFirst) {
   const Environment environment("parking");
@@ -67,7 +79,7 @@ TEST(EngineChoice, OfAnUnknownNameIsAnErrorThatNamesTheKnownOnes) {
     return "nothing was thrown";
   };
   const std::string expected =
-      "no engine is called \"kqueue\"; use automatic, epoll, poll, blocking or parking";
+      "no engine is called \"kqueue\"; use automatic, epoll, uring, poll, blocking or parking";
   EXPECT_EQ(textOf([] { static_cast<void>(io::byName("kqueue")); }), expected);
   const Environment environment("kqueue");
   EXPECT_EQ(textOf([] { EventLoopGroup group(1); }), expected);

@@ -100,7 +100,7 @@ TEST(EventLoopGroupMake, OptionsThatMakeNoSenseAreRefusedWhenTheyAreSet) {
        },
        "io::epoll(): an event array of 0"},
       {[] { static_cast<void>(io::byName("kqueue")); },
-       "no engine is called \"kqueue\"; use automatic, epoll, poll"}};
+       "no engine is called \"kqueue\"; use automatic, epoll, uring, poll"}};
 
   for (const auto& [call, text] : wrong) {
     EXPECT_THAT(textOf<std::invalid_argument>(call), HasSubstr(text));

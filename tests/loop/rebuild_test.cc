@@ -160,7 +160,7 @@ TEST_P(Rebuild, MayBeAskedForByAnyThread) {
   EXPECT_TRUE(test::eventually([&] { return loop.metrics().rebuilds == 1; }));
 }
 
-INSTANTIATE_TEST_SUITE_P(Engines, Rebuild, testing::ValuesIn(test::readinessEngines()),
+INSTANTIATE_TEST_SUITE_P(Engines, Rebuild, testing::ValuesIn(test::selectorEngines()),
                          test::engineName);
 
 // Made after what its callbacks refer to: its end calls them, too.

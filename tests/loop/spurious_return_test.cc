@@ -216,7 +216,7 @@ TEST_P(SpuriousReturns, OfADescriptorClosedWithoutUnwatchDoNotHappenWithPoll) {
   EXPECT_EQ(stale.calls, 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Engines, SpuriousReturns, testing::ValuesIn(test::readinessEngines()),
+INSTANTIATE_TEST_SUITE_P(Engines, SpuriousReturns, testing::ValuesIn(test::selectorEngines()),
                          test::engineName);
 
 // C111: on the real engine, with data that comes while the selector is made

@@ -30,7 +30,8 @@ class WakeupCalls : public test::EngineTest {
  protected:
   // Calls that may block. A loop without watches makes one for each sleep, and only then.
   static std::uint64_t sleeps(const FaultScript& script) {
-    return script.count("epoll_pwait2") + script.count("epoll_wait") + script.count("ppoll");
+    return script.count("epoll_pwait2") + script.count("epoll_wait") + script.count("ppoll") +
+           script.count("io_uring_enter");
   }
   // Starts the only loop of `group` and waits until it sleeps for good: the post that starts it may
   // itself find the loop asleep again, and then ends that sleep by a write.
@@ -196,7 +197,8 @@ TEST_P(IdleLoop, MakesNoSystemCall) {
     std::vector<std::uint64_t> seen{
         static_cast<std::uint64_t>(test::voluntarySwitches(loop.threadId())), loop.metrics().sleeps,
         loop.metrics().turns};
-    for (const char* call : {"epoll_pwait2", "epoll_wait", "epoll_ctl", "ppoll", "read", "write"}) {
+    for (const char* call :
+         {"epoll_pwait2", "epoll_wait", "epoll_ctl", "ppoll", "io_uring_enter", "read", "write"}) {
       seen.push_back(script.count(call));
     }
     return seen;

@@ -12,10 +12,16 @@
 
 namespace millrace::test {
 
-std::vector<Engine> readinessEngines() {
+std::vector<Engine> selectorEngines() {
   return {{"Epoll", io::epoll()},
           {"EpollWithOneEvent", io::epoll({.initial = 1, .grows = false})},
           {"Poll", io::poll(), false}};
+}
+
+std::vector<Engine> readinessEngines() {
+  std::vector<Engine> all = selectorEngines();
+  if (ioSupport().uring) all.push_back({"Uring", io::uring()});
+  return all;
 }
 
 std::vector<Engine> everyEngine() {

@@ -36,7 +36,10 @@ struct Engine {
   }
 };
 
-/// All that watch descriptors: epoll with a growing and with a fixed event array, and poll.
+/// Those whose kernel object can be made anew: epoll with a growing and with a fixed event array, and
+/// poll.
+std::vector<Engine> selectorEngines();
+/// All that watch descriptors: these and, where it is allowed, io_uring.
 std::vector<Engine> readinessEngines();
 /// These and parking.
 std::vector<Engine> everyEngine();

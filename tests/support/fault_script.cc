@@ -46,6 +46,9 @@ namespace {
   X(ppoll, EINTR, true)               \
   X(eventfd, EMFILE, false)           \
   X(signalfd, EMFILE, false)          \
+  X(io_uring_setup, ENOMEM, false)    \
+  X(io_uring_enter, EINTR, true)      \
+  X(io_uring_register, ENOMEM, false) \
   X(futex, EINTR, true)               \
   X(pthread_create, EAGAIN, false)    \
   X(pthread_sigmask, 0, false)        \

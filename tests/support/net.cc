@@ -48,10 +48,15 @@ void setInt(int fd, int level, int name, int value) {
 }  // namespace
 
 std::vector<NetRow> socketRows() {
-  return {{"EpollTcp", io::epoll(), &freePort, true},
-          {"EpollUnix", io::epoll(), &freeName, false},
-          {"PollTcp", io::poll(), &freePort, true},
-          {"PollUnix", io::poll(), &freeName, false}};
+  std::vector<NetRow> all{{"EpollTcp", io::epoll(), &freePort, true},
+                          {"EpollUnix", io::epoll(), &freeName, false},
+                          {"PollTcp", io::poll(), &freePort, true},
+                          {"PollUnix", io::poll(), &freeName, false}};
+  if (ioSupport().uring) {
+    all.push_back({"UringTcp", io::uring(), &freePort, true});
+    all.push_back({"UringUnix", io::uring(), &freeName, false});
+  }
+  return all;
 }
 
 std::string netRowName(const testing::TestParamInfo<NetRow>& info) { return info.param.name; }
@@ -253,7 +258,9 @@ Fill echoing() {
 
 EventLoopGroup& NetTest::group() {
   if (!group_) {
-    group_.emplace(GetParam().options().loops(loops_));
+    LoopOptions options = GetParam().options().loops(loops_);
+    if (isManual_) options.clock(clock_);
+    group_.emplace(options);
     for (const EventLoop& each : *group_) EXPECT_EQ(&each.ioType(), GetParam().io.type);
   }
   return *group_;

@@ -7,6 +7,7 @@
 #include "support/engines.h"
 #include "support/log_capture.h"
 
+#include <millrace/base/manual_clock.h>
 #include <millrace/bootstrap/bootstrap.h>
 #include <millrace/bootstrap/server_bootstrap.h>
 #include <millrace/channel/channel.h>
@@ -154,11 +155,18 @@ Fill echoing();
 class NetTest : public testing::TestWithParam<NetRow> {
  protected:
   bool isTcp() const { return GetParam().isTcp; }
+  /// The engine moves the bytes itself: no call for each read and write.
+  bool isByRing() const { return isTcp() && GetParam().io.type == &io::uringType; }
   SocketAddress anyAddress() const { return GetParam().listenOn(); }
   /// One loop unless more() was called first.
   EventLoopGroup& group();
   EventLoop& loop() { return *group().begin(); }
   void more(int loops) { loops_ = loops; }
+  /// The loops' clock stands still from now on but for what the test does; before the first loop.
+  ManualClock& manualClock() {
+    isManual_ = true;
+    return clock_;
+  }
   /// Ends the loops.
   void endGroup() { group_.reset(); }
   /// On the loop, waiting.
@@ -187,6 +195,8 @@ class NetTest : public testing::TestWithParam<NetRow> {
 
  private:
   int loops_ = 1;
+  bool isManual_ = false;
+  ManualClock clock_;  // outlives the loops
   std::optional<EventLoopGroup> group_;
 };
 

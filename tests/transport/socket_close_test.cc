@@ -61,18 +61,30 @@ TEST_P(SocketClose, GracefullyIsGivenUpIfThePeerReadsNothing) {
 }
 
 TEST_P(SocketClose, GracefullyWaitsForAPeerThatReadsSlowly) {
-  auto [channel, peer] = link(recording(log_), lingerBriefly, 4096);
-  const Future<void> sent = channel->send(ByteBuf::of(std::string(1'000'000, 'x')));
+  constexpr std::size_t kSize = 8'000'000;
+  ManualClock& clock = manualClock();
+  auto [channel, peer] = link(
+      recording(log_),
+      [](Channel& ours) {
+        lingerBriefly(ours);
+        EXPECT_TRUE(ours.applyOption(options::sendBuffer, OptionValue(65536)).ok());
+      },
+      4096);
+  const Future<void> sent = channel->send(ByteBuf::of(std::string(kSize, 'x')));
   const Future<void> closed = channel->closeGracefully();
 
+  // More than the kernel holds is read each time, and then nearly the whole limit passes.
   std::size_t got = 0;
-  while (!closed.isDone() && got < 900'000) {
-    got += peer.receive(20'000).size();
-    loop().schedule(2ms, [] {}).future().sync();
+  for (int i = 0; i < 6; ++i) {
+    got += peer.receive(1'000'000).size();
+    settle();
+    clock.advance(45ms);
+    settle();
   }
+  EXPECT_FALSE(closed.isDone());
   got += peer.receiveAll().size();
 
-  EXPECT_EQ(got, 1'000'000U);
+  EXPECT_EQ(got, kSize);
   EXPECT_EQ(peer.error(), 0);
   EXPECT_TRUE(succeeds(sent));
 }
@@ -89,6 +101,20 @@ TEST_P(SocketClose, SendsWhatWasFlushedJustBefore) {
 
   EXPECT_EQ(peer.receiveAll(), "goodbye");
   EXPECT_EQ(peer.error(), 0);
+}
+
+// C136: and whoever waits for them hears the truth
+TEST_P(SocketClose, CompletesWhatTheLastAttemptWrote) {
+  auto [channel, peer] = link(recording(log_));
+
+  Future<void> sent;
+  inLoop([&, ch = channel] {
+    sent = ch->send(ByteBuf::of("goodbye"));
+    ch->close();
+  });
+
+  EXPECT_TRUE(succeeds(sent));
+  EXPECT_EQ(peer.receiveAll(), "goodbye");
 }
 
 // F21 F58: what is left fails, in order, before the close is done
@@ -363,6 +389,7 @@ TEST_P(SocketClose, WithTheLoopFindsPeersThatAreGone) {
 
 // F22 F51: the kernel had no memory for a write just before
 TEST_P(SocketClose, WithTheLoopTriesAgainWhatTheKernelHadNoMemoryFor) {
+  if (isByRing()) return;  // nobody calls send()
   auto [channel, peer] = link(recording(log_));
   FaultScript script;
   script.fail("send", 1, ENOBUFS, 2);

@@ -7,6 +7,9 @@
 
 #include <millrace/channel/channel_metrics.h>
 #include <millrace/channel/context.h>
+#include <millrace/loop/event_loop.h>
+#include <millrace/loop/io_handler.h>
+#include <millrace/loop/ring_io.h>
 
 #include <gmock/gmock.h>
 
@@ -54,9 +57,14 @@ void sendWithDescriptor(int fd, std::string_view bytes) {
 
 class SocketRead : public NetTest {
  protected:
-  /// Blocks out of the loop's pool. Everything that came is gone by then: none.
+  /// Blocks out of the loop's pool, but for those that wait for bytes. Everything that came is gone
+  /// by then: none.
   std::int64_t liveBlocks() {
-    return inLoop([this] { return LoopChannels::of(loop()).pool().figures().live; });
+    return inLoop([this] {
+      const RingIo* ring = loop().io().ring();
+      const std::size_t waiting = ring == nullptr ? 0 : ring->waitingBlocks();
+      return LoopChannels::of(loop()).pool().figures().live - static_cast<std::int64_t>(waiting);
+    });
   }
   /// The peer breaks the connection behind what it has sent. `link` needs something unread for
   /// that, which is how Unix sockets are broken.
@@ -357,6 +365,7 @@ TEST_P(SocketRead, GivesOthersTheirTurn) {
 
 // F7: ready, and then nothing there
 TEST_P(SocketRead, TellsNobodyOfAReadThatBringsNothing) {
+  if (isByRing()) return;  // nobody calls recv()
   auto [channel, peer] = link(recording(log_));
   FaultScript script;
   script.fail("recv", 1, EAGAIN);

@@ -22,6 +22,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 
 namespace millrace {
 
@@ -200,8 +201,9 @@ class MILLRACE_API Channel : public RefCounted<Channel> {
     Channel& channel_;
   };
   friend class Scope;
-  /// For the length of an event of the channel itself: what its handlers flush goes when it ends.
-  template <class Transport>
+  /// For the length of an event of the channel itself: what its handlers flush goes when it ends,
+  /// by `Write`, which says whether it took all of it.
+  template <class Transport, bool (Transport::*Write)(ByteBuf&) noexcept>
   class EventScope;
 
   void connectDone(const Error& failure);
@@ -209,6 +211,8 @@ class MILLRACE_API Channel : public RefCounted<Channel> {
   void kernelIsFull();
   /// The kernel takes bytes again.
   void flushAgain();
+  /// In doClose(): so many bytes of what is flushed were written.
+  void wroteAtLast(std::size_t bytes) noexcept;
   /// The peer has ended its stream.
   void inputEnded();
   /// The connection is broken: exceptionCaught(), then closed.
@@ -216,6 +220,18 @@ class MILLRACE_API Channel : public RefCounted<Channel> {
   void closeNow(const Error& cause);
   void lingerDone();
   void becomeActive();
+  /// In writing a message from the loop's place: it is taken, and under way. It counts as pending
+  /// until handOverDone(), which is false if there was none; flushAgain() follows.
+  void handedOver(std::size_t cost) noexcept {
+    unsent_ = static_cast<std::uint32_t>(cost);
+    mark(kFullKernel);
+  }
+  bool handOverDone() noexcept { return std::exchange(unsent_, 0u) != 0; }
+  /// Auto read, and no handler that has a word in it.
+  bool readsByItself() const noexcept {
+    constexpr auto kSeesRead = static_cast<EventMask>(Event::read);
+    return isAutoRead() && (pipeline_.events_ & kSeesRead) == 0;
+  }
   /// True if input is wanted now.
   bool mayReadOn() const noexcept {
     return (flags_ & (kReadWanted | kPaused | kInputEnded)) == kReadWanted && isOpen();
@@ -265,6 +281,8 @@ class MILLRACE_API Channel : public RefCounted<Channel> {
   LoopChannels& local() const noexcept { return *local_; }
   const ChannelSettings& settings() const noexcept { return *settings_; }
   bool hasFlushed() const noexcept;
+  /// Something is flushed, or under way to the kernel.
+  bool hasUnsent() const noexcept { return unsent_ != 0 || hasFlushed(); }
   bool isInputEnded() const noexcept { return (flags_ & kInputEnded) != 0; }
 
  private:
@@ -390,9 +408,10 @@ class MILLRACE_API Channel : public RefCounted<Channel> {
   const std::uint64_t id_;
   mutable Atomic<std::uint32_t> state_{kOpen | kWritableBit | kAutoRead};
   std::uint32_t flags_ = kToldWritable;
-  std::uint32_t depth_ = 0;  // callbacks on the stack
-  std::uint32_t index_ = 0;  // in the loop's table
-  bool mustSettle_ = false;  // something waits for depth 0
+  std::uint32_t depth_ = 0;   // callbacks on the stack
+  std::uint32_t index_ = 0;   // in the loop's table
+  bool mustSettle_ = false;   // something waits for depth 0
+  std::uint32_t unsent_ = 0;  // what a message under way costs; see handedOver()
   ChannelPipeline pipeline_;
   OutboundBuffer* outbound_ = nullptr;  // only while something is queued
   Channel* nextDirty_ = nullptr;

@@ -25,6 +25,7 @@
 namespace millrace {
 
 class ReadinessIo;
+class RingIo;
 
 /// Identifies an engine by the address of this object.
 struct IoType {
@@ -38,6 +39,8 @@ class IoLoop {
   virtual std::string_view name() const noexcept = 0;
   /// The loop's clock, which need not be real.
   virtual const Clock& clock() const noexcept = 0;
+  /// Tasks wait: they run between dispatch() and the next wait().
+  virtual bool hasTasks() const noexcept = 0;
   /// Before each callback of a user, for the watchdog.
   void callbackBegins(const std::type_info& what) noexcept {
     running.store(&what, std::memory_order_relaxed);
@@ -129,6 +132,8 @@ class MILLRACE_API IoHandler {
   virtual int culprit() noexcept { return -1; }
   /// The engine's registrations for channels, or null if it does not work by readiness.
   virtual ReadinessIo* readiness() noexcept { return nullptr; }
+  /// The operations that the engine completes, or null if it only reports readiness.
+  virtual RingIo* ring() noexcept { return nullptr; }
   /// Raw descriptors, or null if the engine has none.
   virtual FdWatch* fdWatch() noexcept { return nullptr; }
 };

@@ -14,13 +14,17 @@
 
 namespace millrace {
 
-/// Who is told that a descriptor is ready. Not owned by the engine: it must remove itself before it
+struct RingCompletion;
+
+/// Who is told that a descriptor is ready, or an operation over. Not owned by the engine: it must remove itself before it
 /// dies.
 class MILLRACE_API IoClient {
  public:
   /// The descriptor is ready for `events` (sys/events.h); 0: again() was called, nothing new is
   /// known. May add, change and remove registrations, its own too.
   virtual void ready(std::uint32_t events) noexcept = 0;
+  /// An operation that it began (ring_io.h) has come to something. May begin others and leave.
+  virtual void completed(const RingCompletion& completion) noexcept;
   /// The engine cannot keep it, and has forgotten it already.
   virtual void lost(const Error& why) noexcept = 0;
   /// The loop shuts down. Channels are told by their own layer.

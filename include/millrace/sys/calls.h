@@ -16,6 +16,7 @@
 #include <pthread.h>
 
 struct epoll_event;
+struct io_uring_params;
 struct iovec;
 struct mmsghdr;
 struct msghdr;
@@ -54,6 +55,10 @@ struct Calls {
   int (*ppoll)(pollfd* entries, std::size_t count, const timespec* timeout);
   int (*eventfd)(unsigned initial, int flags);
   int (*signalfd)(int fd, const sigset_t* mask, int flags);
+  int (*io_uring_setup)(unsigned entries, io_uring_params* parameters);
+  int (*io_uring_enter)(int ring, unsigned submit, unsigned waitFor, unsigned flags,
+                        const void* argument, std::size_t size);
+  int (*io_uring_register)(int ring, unsigned operation, void* argument, unsigned count);
   /// All operations that need no second word: wait, wake and their bitset forms.
   long (*futex)(const std::uint32_t* word, int operation, std::uint32_t value,
                 const timespec* timeout, std::uint32_t bits);

@@ -18,6 +18,8 @@ namespace {
 constexpr std::uint64_t kWakeupId = 0;
 /// Of a slot that no event reaches.
 constexpr std::uint32_t kNoGeneration = 0xffffffff;
+/// Events of one wait on the epoll that takes another selector's place.
+constexpr int kEventsInstead = 1024;
 /// Longer waits are made in two steps: the kernel adds 0.1 % to long ones.
 constexpr std::int64_t kExactNanos = 20'000'000;
 
@@ -55,6 +57,7 @@ ReadinessHandler::ReadinessHandler(const IoType& type, SelectorFactory open,
       wakeupFd_(std::move(wakeupFd)),
       slots_(1) {
   slots_[0].generation = kNoGeneration;
+  selector_->countClientsIn(registrations_);
 }
 
 ReadinessHandler::~ReadinessHandler() {
@@ -65,10 +68,21 @@ ReadinessHandler::~ReadinessHandler() {
 
 Result<void> ReadinessHandler::attach(IoLoop& loop) {
   loop_ = &loop;
+  Result<void> attached = selector_->attach();
+  if (attached) return attached;
+  // Out of descriptors or memory at the wrong moment: epoll was not asked for, and serves.
+  Result<std::unique_ptr<Selector>> instead = openEpollSelector(kEventsInstead, true);
+  if (!instead || !addWakeup(**instead, wakeupFd_)) return attached;
+  log(LogLevel::warn, "loop", loop.name(),
+      ": io_uring is not used, epoll is: ", attached.error().message());
+  selector_ = std::move(*instead);
   return {};
 }
 
-void ReadinessHandler::detach() noexcept { loop_ = nullptr; }
+void ReadinessHandler::detach() noexcept {
+  selector_->detach();
+  loop_ = nullptr;
+}
 
 // --- waiting ---
 
@@ -90,13 +104,14 @@ Result<WaitOutcome> ReadinessHandler::wait(Deadline until) {
     const int count = selector_->select(timeout);
     if (count == -EINTR) continue;
     if (count < 0) return Error::fromErrno(-count, "select");
-    if (count == 0 && !lastStep && !until.isDue(Clock::real().nanos())) {
+    const int completions = selector_->completions();
+    if (count + completions == 0 && !lastStep && !until.isDue(Clock::real().nanos())) {
       // Early only if the first step's time is over; else the selector returned for no reason.
       if (until.left(Clock::real().nanos()).count() <= timeout / 128 + kExactNanos) continue;
     }
     WaitOutcome outcome;
     found_ = count;
-    outcome.events = count + static_cast<int>(again_.size());
+    outcome.events = count + completions + static_cast<int>(again_.size());
     // Among other events it does not matter, but where it has to be read.
     if (count == 1 || !selector_->isEdge()) {
       const ReadyEvent* events = selector_->events();
@@ -184,6 +199,10 @@ int ReadinessHandler::dispatch() {
       rebuilt_ = false;
       break;
     }
+  }
+  if (const int completions = selector_->completions(); completions != 0) {
+    delivered += completions;
+    selector_->deliver(*loop_);
   }
   for (const std::uint64_t id : againNow_) delivered += deliver(id, 0) ? 1 : 0;
   againNow_.clear();
@@ -337,6 +356,9 @@ void ReadinessHandler::describe(std::vector<std::string>& lines) const {
 // --- rebuilding ---
 
 Result<void> ReadinessHandler::rebuild() {
+  if (selector_->ring() != nullptr) {
+    return Error(Errc::notSupported, "rebuild", "a ring with operations in flight");
+  }
   Result<std::unique_ptr<Selector>> fresh = open_();
   if (!fresh) return fresh.error();
   if (Result<void> added = addWakeup(**fresh, wakeupFd_); !added) return added.error();

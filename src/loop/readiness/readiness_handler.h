@@ -39,6 +39,7 @@ class ReadinessHandler final : public IoHandler,
   std::size_t registrations() const noexcept override {
     return registrations_.load(std::memory_order_relaxed);
   }
+  RingIo* ring() noexcept override { return selector_ == nullptr ? nullptr : selector_->ring(); }
   void closeAll(CloseMode mode) override;
   Result<void> rebuild() override;
   int culprit() noexcept override;

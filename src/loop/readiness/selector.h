@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Selector: which descriptors are ready, by epoll or by poll. Loop thread only.
+// Selector: which descriptors are ready, by epoll, by poll or by a ring. Loop thread only.
 #pragma once
 
 #include <millrace/base/result.h>
 #include <millrace/loop/io_handler.h>
 #include <millrace/sys/epoll.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -13,12 +14,19 @@
 
 namespace millrace {
 
+class RingIo;
+
 /// One ready descriptor: what it is ready for, and the number it was added with.
 using ReadyEvent = EpollEvent;
 
 class Selector {
  public:
   virtual ~Selector() = default;
+
+  /// The thread that calls select() from now on has come. What was added before is kept.
+  virtual Result<void> attach() { return {}; }
+  /// It goes; nothing is in flight when this returns.
+  virtual void detach() noexcept {}
 
   /// Registers `fd` under `data`. `events` may be 0: then only failures are reported.
   virtual Result<void> add(int fd, std::uint32_t events, Trigger trigger, std::uint64_t data) = 0;
@@ -33,11 +41,21 @@ class Selector {
   virtual const ReadyEvent* events() const noexcept = 0;
   /// True if the wakeup descriptor can stay readable: it reports each write once.
   virtual bool isEdge() const noexcept = 0;
+
+  /// The operations that complete, where there are some.
+  virtual RingIo* ring() noexcept { return nullptr; }
+  /// Where clients of these are counted, from now on.
+  virtual void countClientsIn(std::atomic<std::size_t>& counter) { static_cast<void>(counter); }
+  /// Completions that the last select() found.
+  virtual int completions() const noexcept { return 0; }
+  /// Hands them out.
+  virtual void deliver(IoLoop& loop) { static_cast<void>(loop); }
 };
 
 using SelectorFactory = std::function<Result<std::unique_ptr<Selector>>()>;
 
 Result<std::unique_ptr<Selector>> openEpollSelector(int initialEvents, bool grows);
 Result<std::unique_ptr<Selector>> openPollSelector();
+Result<std::unique_ptr<Selector>> openUringSelector(int entries, int completions);
 
 }  // namespace millrace

@@ -13,6 +13,7 @@
 #include <millrace/loop/event_loop.h>
 #include <millrace/loop/io.h>
 #include <millrace/loop/io_handler.h>
+#include <millrace/loop/ring_io.h>
 #include <millrace/sys/events.h>
 #include <millrace/sys/socket.h>
 
@@ -87,21 +88,48 @@ Result<void> StreamChannel::doRegister() {
   if (&loop().ioType() == &io::blockingType && !socket_.isBlocking()) {
     if (Result<void> set = socket_.makeBlocking(); !set) return set;
   }
+  ring_ = loop().io().ring();
   return connected_ ? enter() : Result<void>();
 }
 
 Result<void> StreamChannel::enter() {
   parked_ = false;
   predictor_.begin(settings().receiveSizes);
+  // Where the ring will do the reading, doBeginRead() begins it.
+  if (mayUseRing() && !hasEarly() && way_ == Way::readiness) {
+    smallBursts_ = kSmallBursts;
+    return {};
+  }
+  return enterReadiness();
+}
+
+Result<void> StreamChannel::enterReadiness() {
+  if (way_ == Way::leaving) return {};  // the ring's last completion does it
   IoClient& client = fdReceiver_ == nullptr ? static_cast<IoClient&>(*this) : *fdReceiver_;
-  Result<void> added = socket_.add(*loop().io().readiness(), kInput | kUrgent, client);
+  const std::uint32_t output = hasFlushed() ? kWritable : 0;
+  Result<void> added = socket_.add(*loop().io().readiness(), kInput | kUrgent | output, client);
   // Unix sockets end a read where descriptors or credentials come along, though there is more.
-  if (socket_.isEdge() && isUnix_) thorough_ = true;
+  if (socket_.isEdge() && isUnix_) odd_ |= kThorough;
+  if (ring_ != nullptr) odd_ |= kOnRing;
   return added;
 }
 
-void StreamChannel::doDeregister() noexcept { socket_.remove(); }
-void StreamChannel::doClose() noexcept { socket_.close(); }
+void StreamChannel::doDeregister() noexcept {
+  leaveRing();
+  socket_.remove();
+}
+
+void StreamChannel::doClose() noexcept {
+  // The ring may have gone with its loop.
+  if (RingIo* ring = ringId_ == 0 ? nullptr : loop().io().ring()) {
+    const std::size_t sent = ring->leave(ringId_);
+    // What was under way may have arrived all the same.
+    if (sending_ && !handOverDone()) wroteAtLast(sent);
+  }
+  ringId_ = 0;
+  early_.reset();
+  socket_.close();
+}
 
 Result<void> StreamChannel::doBind(const SocketAddress& local) {
   return bindSocket(socket_.fd(), local);
@@ -145,12 +173,8 @@ void StreamChannel::lost(const Error& why) noexcept {
   failWith(why);
 }
 
-inline void StreamChannel::noteWritten(std::ptrdiff_t wrote) noexcept {
-  local().count(LoopChannels::bytesWritten, static_cast<std::uint64_t>(wrote));
-}
-
 // False if the kernel did not take all of it, or nothing at once; doWrite() then finds out why.
-inline bool StreamChannel::writeWhole(const ByteBuf& bytes) noexcept {
+inline bool StreamChannel::writeWhole(ByteBuf& bytes) noexcept {
   const std::span<const std::byte> data = bytes.data();
   if (data.empty()) return false;
   const std::ptrdiff_t wrote = sendOnce(socket_.fd(), data.data(), data.size());
@@ -178,6 +202,17 @@ void StreamChannel::broken(std::uint32_t events) {
 // --- reading ---
 
 void StreamChannel::doBeginRead() {
+  if (way_ != Way::readiness) return;  // the ring reads, or will let us know that it does not
+  if (ring_ != nullptr && smallBursts_ == kSmallBursts && !hasEarly() && mayUseRing() &&
+      goToRing()) {
+    return;
+  }
+  if (!socket_.isRegistered() && !parked_) {
+    if (Result<void> entered = enterReadiness(); !entered) {
+      failWith(entered.error());
+      return;
+    }
+  }
   if (parked_) {
     if (Result<void> entered = enter(); !entered) {
       failWith(entered.error());
@@ -188,10 +223,13 @@ void StreamChannel::doBeginRead() {
     failWith(wanted.error());
     return;
   }
-  if (readable_) socket_.again();
+  if (readable_ || hasEarly()) socket_.again();
 }
 
-void StreamChannel::doStopRead() { socket_.unwant(kInput); }
+void StreamChannel::doStopRead() {
+  leaveRing();
+  socket_.unwant(kInput);
+}
 
 [[gnu::always_inline]] inline internal::Block* StreamChannel::receive(
     std::size_t room, std::ptrdiff_t& got) noexcept {
@@ -209,7 +247,7 @@ void StreamChannel::doStopRead() { socket_.unwant(kInput); }
   internal::Block* block = receive(room, got);
   const auto count = static_cast<std::size_t>(got);
   // Nothing, a failure (a large number), or as much as there is room for.
-  if (__builtin_expect(count - 1 >= room - 1 || thorough_, 0)) {
+  if (__builtin_expect(count - 1 >= room - 1 || odd_ != 0, 0)) {
     readable_ = true;
     return readBurstFrom(block, got);
   }
@@ -223,6 +261,11 @@ void StreamChannel::doStopRead() { socket_.unwant(kInput); }
 
 void StreamChannel::readBurst() {
   if (!beginBurst()) return;
+  if (hasEarly() && !passEarly()) {
+    endBurst(true);
+    if (mayReadOn()) socket_.again();
+    return;
+  }
   if (fdReceiver_ != nullptr && fdReceiver_->most != 0) return readFdsBurst();
   std::ptrdiff_t got = 0;
   internal::Block* block = receive(predictor_.guess(), got);
@@ -246,7 +289,7 @@ void StreamChannel::readBurst() {
     total += count;
     if (count == predictor_.guess()) {
       predictor_.filled();
-    } else if (!thorough_) {
+    } else if ((odd_ & kThorough) == 0) {
       readable_ = false;
     }
     if (socket_.isBlocking()) readable_ = false;  // the engine tells when there is more
@@ -259,7 +302,11 @@ void StreamChannel::readBurst() {
   local().count(LoopChannels::bytesRead, total);
   endBurst(reads != 0);
   if (got <= 0) inputFailed(got);
-  if (readable_ && mayReadOn()) socket_.again();
+  if (readable_ && mayReadOn()) {
+    socket_.again();
+  } else if (ring_ != nullptr && isOpen()) {
+    considerRing(total);
+  }
 }
 
 bool StreamChannel::mayReadMore(std::size_t reads, std::size_t total) const noexcept {
@@ -279,7 +326,7 @@ void StreamChannel::inputFailed(std::ptrdiff_t got) {
 // --- events: connect, then write, then read ---
 
 void StreamChannel::ready(std::uint32_t events) noexcept {
-  const EventScope<StreamChannel> scope(*this);
+  const EventScope<StreamChannel, &StreamChannel::writeWhole> scope(*this);
   // The usual: something to read, and somebody who wants it.
   if (__builtin_expect(events == kReadable && isUsual(), 1)) return readUsual();
   readEvents(events);
@@ -300,9 +347,9 @@ void StreamChannel::ready(std::uint32_t events) noexcept {
   if ((events & (kInput | kFailed | kHangup)) != 0) {
     readable_ = true;
     // Urgent data ends reads, too, and the end or a failure come behind all of it.
-    if ((events & (kPeerClosed | kFailed | kHangup | kUrgent)) != 0) thorough_ = true;
+    if ((events & (kPeerClosed | kFailed | kHangup | kUrgent)) != 0) odd_ |= kThorough;
   }
-  if (!isOpen() || !readable_) return;
+  if (!isOpen() || !(readable_ || hasEarly())) return;
   if (isLingering()) {
     discardInput();
   } else if (mayReadOn()) {
@@ -315,7 +362,10 @@ void StreamChannel::ready(std::uint32_t events) noexcept {
 // --- lingering ---
 
 void StreamChannel::doLinger() {
-  Result<void> wanted = parked_ ? enter() : socket_.want(kInput);
+  leaveRing();
+  if (way_ == Way::leaving) return;  // and comes back here
+  Result<void> wanted = socket_.isRegistered() ? socket_.want(kInput) : enterReadiness();
+  parked_ = false;
   if (!wanted) {
     lingerDone();
     return;
@@ -361,12 +411,20 @@ bool StreamChannel::acceptsMessage(const Message& msg) const {
 }
 
 int StreamChannel::doWrite(OutboundBuffer& out) {
+  if (sending_) {
+    kernelIsFull();
+    return 0;
+  }
   // What writeWhole() got comes first.
   if (const std::ptrdiff_t wrote = std::exchange(unexpected_, 0); wrote > 0) {
     noteWritten(wrote);
     out.removeBytes(static_cast<std::size_t>(wrote));
   } else if (wrote < 0) {
     return writeFailed(static_cast<int>(-wrote));
+  }
+  if (way_ == Way::ring && out.hasFlushed() && isOpen()) {
+    if (out.flushed().is<ByteBuf>()) return writeByRing(out);
+    leaveRing();  // files and descriptors go by calls of their own
   }
   return writeAll(out);
 }
@@ -412,7 +470,8 @@ int StreamChannel::writeFailed(int error) {
 
 void StreamChannel::waitUntilWritable() {
   kernelIsFull();
-  if (Result<void> wanted = socket_.want(kWritable); !wanted) failWith(wanted.error());
+  Result<void> wanted = socket_.isRegistered() ? socket_.want(kWritable) : enterReadiness();
+  if (!wanted) failWith(wanted.error());
 }
 
 // No event tells when the kernel has memory again.

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// StreamChannel: a connection over TCP or a Unix stream socket, on a readiness engine.
+// StreamChannel: a connection over TCP or a Unix stream socket, on a readiness engine, or on one with
+// a ring (stream_ring.cc).
 //
 // With edges (epoll) the descriptor is registered once, and the channel remembers what it was told:
 // readable until a short read, writable until the kernel is full. With levels (poll) it says what it
 // waits for. Loop thread only.
 #pragma once
 
+#include "channel/loop_channels.h"
 #include "transport/socket/socket_base.h"
 
 #include <millrace/buffer/block.h>
@@ -15,11 +17,13 @@
 #include <millrace/sys/socket_address.h>
 
 #include <memory>
+#include <vector>
 
 namespace millrace {
 
 class FdReceiver;
 class FileRegion;
+class RingIo;
 
 // IoClient comes first: ready() is called for every event and finds its object at once.
 class StreamChannel final : private IoClient, public Channel {
@@ -40,7 +44,8 @@ class StreamChannel final : private IoClient, public Channel {
   Result<OptionValue> lookUpOption(const OptionKey& key) const override;
 
  private:
-  friend class EventScope<StreamChannel>;
+  template <class Transport, bool (Transport::*Write)(ByteBuf&) noexcept>
+  friend class Channel::EventScope;
   friend class FdReceiver;
 
   // --- Channel ---
@@ -60,6 +65,7 @@ class StreamChannel final : private IoClient, public Channel {
 
   // --- IoClient ---
   void ready(std::uint32_t events) noexcept override;
+  void completed(const RingCompletion& completion) noexcept override;
   void lost(const Error& why) noexcept override;
 
   Result<void> enter();
@@ -75,10 +81,12 @@ class StreamChannel final : private IoClient, public Channel {
   void discardEnded(std::ptrdiff_t got);
   void broken(std::uint32_t events);
   std::ptrdiff_t writeOnce(OutboundBuffer& out);
-  bool writeWhole(const ByteBuf& bytes) noexcept;
+  bool writeWhole(ByteBuf& bytes) noexcept;
   int writeAll(OutboundBuffer& out);
   int writeFailed(int error);
-  void noteWritten(std::ptrdiff_t wrote) noexcept;
+  void noteWritten(std::ptrdiff_t wrote) noexcept {
+    local().count(LoopChannels::bytesWritten, static_cast<std::uint64_t>(wrote));
+  }
   std::ptrdiff_t writeFile(OutboundBuffer& out);
   std::ptrdiff_t copyFile(const FileRegion& region, std::size_t size);
   void waitUntilWritable();
@@ -90,9 +98,32 @@ class StreamChannel final : private IoClient, public Channel {
   void readFdsBurst();
   std::ptrdiff_t writeFds(OutboundBuffer& out);
   std::ptrdiff_t refuseFds(OutboundBuffer& out, const Error& why);
+  // On a ring: stream_ring.cc.
+  bool mayUseRing() const noexcept;
+  bool goToRing();
+  void leaveRing();
+  void goToReadiness();
+  Result<void> enterReadiness();
+  void considerRing(std::size_t total);
+  void ringReceived(const RingCompletion& completion);
+  void takeReceived(ByteBuf&& bytes, bool moreNow);
+  void ringEnded(int result);
+  bool hasEarly() const noexcept { return early_ != nullptr; }
+  bool passEarly();
+  bool sendByRing(ByteBuf& bytes) noexcept;
+  int writeByRing(OutboundBuffer& out);
+  void ringSent(int result);
   Error ioError(int error, const char* operation) const;
 
+  /// Bursts in a row that one block of the ring would have had room for: small messages, again.
+  static constexpr std::uint8_t kSmallBursts = 16;
+  /// Who moves the bytes.
+  enum class Way : std::uint8_t { readiness, ring, leaving };
+
   SocketHandle socket_;
+  RingIo* ring_ = nullptr;  // the loop's, if it has one
+  std::uint64_t ringId_ = 0;
+  std::unique_ptr<std::vector<ByteBuf>> early_;  // what the ring brought when nobody wanted it
   SocketAddress remote_;
   ReceivePredictor predictor_;
   std::unique_ptr<FdReceiver> fdReceiver_;  // few have one
@@ -100,8 +131,15 @@ class StreamChannel final : private IoClient, public Channel {
   const bool isUnix_;
   bool connected_;
   bool readable_ = false;  // something may be there to read
-  bool thorough_ = false;  // a short read does not mean that there is no more
-  bool parked_ = false;    // out of the engine, which would report a hang-up again and again
+  // What makes reading unusual.
+  static constexpr std::uint8_t kThorough = 1;  // a short read does not mean that there is no more
+  static constexpr std::uint8_t kOnRing = 2;    // bursts are counted: the ring may do better
+  std::uint8_t odd_ = 0;
+  Way way_ = Way::readiness;
+  bool sending_ = false;          // by the ring
+  std::uint8_t fullReads_ = 0;    // in a row, by the ring
+  std::uint8_t smallBursts_ = 0;  // in a row, by readiness
+  bool parked_ = false;           // out of the engine, which would report a hang-up again and again
 };
 
 }  // namespace millrace

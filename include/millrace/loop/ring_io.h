@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// RingIo: what an engine that completes operations (io_uring) offers to those who own sockets.
+//
+// A client enters with its descriptor and begins operations; each ends in IoClient::completed(). What the
+// kernel reads or writes belongs to the engine until then, so a client may leave at any time.
+// Loop thread only.
+#pragma once
+
+#include <millrace/base/export.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace millrace {
+
+class BufferPool;
+class ByteBuf;
+class IoClient;
+
+namespace internal {
+struct Block;
+}
+
+/// What became of an operation.
+struct RingCompletion {
+  enum Kind : std::uint8_t { received, sent };
+
+  Kind kind;
+  bool last;                         ///< it is over; else more completions of it follow
+  bool moreNow;                      ///< another one for this client comes right after this one
+  int result;                        ///< bytes; 0: the peer's end; or -errno
+  internal::Block* block = nullptr;  ///< received bytes; the client owns it now
+};
+
+/// The operations of one ring. Descriptors must be blocking: the kernel waits for them on its own,
+/// and no thread does.
+class MILLRACE_API RingIo {
+ public:
+  /// Gives the client's number, never 0. It must leave before it dies.
+  virtual std::uint64_t enter(int fd, IoClient& client) = 0;
+  /// What was begun reaches the kernel, and is cancelled if it is not done at once. Nothing is
+  /// completed after this, and the descriptor may be closed. Gives the bytes that a send which was
+  /// under way has sent.
+  virtual std::size_t leave(std::uint64_t id) noexcept = 0;
+  /// Receives again and again, into blocks of `pool` that are taken when bytes have come.
+  virtual void receive(std::uint64_t id, BufferPool& pool) = 0;
+  /// Ends receive(); completions that are under way still come, the last one marked.
+  virtual void stop(std::uint64_t id) noexcept = 0;
+  /// Sends all of it, unless it fails. One at a time per client.
+  virtual void send(std::uint64_t id, ByteBuf&& bytes) = 0;
+  /// The same for several, which stay with the caller; their memory is kept.
+  virtual void send(std::uint64_t id, std::span<const ByteBuf* const> parts) = 0;
+  /// What was begun reaches the kernel now, and not when the turn ends.
+  virtual void submit() noexcept = 0;
+  /// Blocks that wait for bytes, of all clients together.
+  virtual std::size_t waitingBlocks() const noexcept = 0;
+  /// Bytes that one block of receive() has room for.
+  virtual std::size_t receiveSize() const noexcept = 0;
+
+ protected:
+  ~RingIo() = default;
+};
+
+}  // namespace millrace

@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loop/uring/uring_selector.h"
+
+#include <millrace/base/check.h>
+#include <millrace/base/clock.h>
+#include <millrace/base/log.h>
+#include <millrace/sys/calls.h>
+#include <millrace/sys/events.h>
+
+#include <cerrno>
+#include <string>
+#include <sys/stat.h>
+#include <utility>
+
+namespace millrace {
+
+namespace {
+
+/// For what is in flight when the thread leaves.
+constexpr int kLastLooks = 1000;
+constexpr std::int64_t kLastLookNanos = 1'000'000;
+
+}  // namespace
+
+std::uint64_t UringSelector::nameOf(Kind kind, std::uint32_t sequence,
+                                    std::uint32_t place) noexcept {
+  return (static_cast<std::uint64_t>(kind) << 60) |
+         (static_cast<std::uint64_t>(sequence & kSequenceMask) << 32) | place;
+}
+
+// --- life ---
+
+Result<void> UringSelector::attach() {
+  Result<Uring> opened = Uring::open(sizes_);
+  if (!opened) return opened.error();
+  ring_ = std::move(*opened);
+  owner_ = std::this_thread::get_id();
+  for (std::uint32_t place = 0; place < polls_.size(); ++place) {
+    if (polls_[place].fd >= 0) arm(place);
+  }
+  return {};
+}
+
+// The thread that made the ring may have gone already; then the kernel refuses every call, and closing
+// the ring ends what is in flight.
+void UringSelector::detach() noexcept {
+  if (!ring_.isOpen()) return;
+  if (isUsable()) {
+    io_uring_sqe& all = entry();
+    all.opcode = IORING_OP_ASYNC_CANCEL;
+    all.fd = -1;
+    all.cancel_flags = IORING_ASYNC_CANCEL_ANY | IORING_ASYNC_CANCEL_ALL;
+  }
+  for (int look = 0; look < kLastLooks && isUsable(); ++look) {
+    const int result = ring_.enter(inFlight_ == 0 ? 0 : kLastLookNanos);
+    if (result != 0 && result != -EINTR && result != -EBUSY && result != -EAGAIN) break;
+    collect(later_);
+    for (; delivered_ < done_.size(); ++delivered_) {
+      const Done& done = done_[delivered_];
+      if ((done.flags & IORING_CQE_F_MORE) == 0 && inFlight_ != 0) --inFlight_;
+    }
+    if (inFlight_ == 0 && ring_.queued() == 0) break;
+  }
+  ring_.close();
+  buffers_.close();
+  done_.clear();
+  delivered_ = 0;
+  inFlight_ = 0;
+  for (Slot& slot : slots_) {
+    slot.inFlight = 0;
+    slot.receiving = false;
+    if (Send* send = std::exchange(slot.send, nullptr)) {
+      send->release();
+      delete send;
+    }
+  }
+  for (Poll& poll : polls_) poll.armed = false;
+}
+
+UringSelector::~UringSelector() {
+  detach();
+  while (Send* send = spareSends_) {
+    spareSends_ = send->next;
+    delete send;
+  }
+}
+
+// --- the ring ---
+
+// The ring takes any number: when it is full, the kernel gets what there is.
+io_uring_sqe& UringSelector::entry() {
+  for (int attempt = 0;; ++attempt) {
+    if (io_uring_sqe* free = ring_.next()) return *free;
+    const int result = ring_.submit();
+    if (result == 0) continue;
+    // It may want to get rid of completions first.
+    collect(later_);
+    static_cast<void>(ring_.enter(0));
+    MR_CHECK(attempt < kLastLooks, "the kernel takes no more operations");
+  }
+}
+
+// Everything that was begun reaches the kernel now, and what it was told to end is let go.
+void UringSelector::flush() noexcept {
+  if (buffers_.isOpen()) buffers_.publish();
+  for (int attempt = 0; attempt < kLastLooks; ++attempt) {
+    const int result = ring_.enter(0);
+    if (result == -EBUSY || result == -EAGAIN) collect(later_);
+    if (result != -EINTR && result != -EBUSY && result != -EAGAIN && ring_.queued() == 0) return;
+    if (result < 0 && result != -EINTR && result != -EBUSY && result != -EAGAIN) return;
+  }
+}
+
+// Takes the completions over, so that the kernel has room for others.
+void UringSelector::collect(std::vector<ReadyEvent>& found) {
+  ring_.drain([&](const io_uring_cqe& each) {
+    const auto kind = static_cast<Kind>(each.user_data >> 60);
+    if (__builtin_expect(kind > Kind::poll, 1)) {
+      done_.push_back({each.user_data, each.res, each.flags});
+    } else if (kind == Kind::poll) {
+      polled(each, found);
+    }
+  });
+}
+
+int UringSelector::select(std::int64_t timeoutNanos) noexcept {
+  ready_.clear();
+  ready_.swap(later_);
+  if (delivered_ == done_.size()) {
+    done_.clear();
+    delivered_ = 0;
+  }
+  for (const std::uint32_t place : std::exchange(toArm_, {})) {
+    polls_[place].listed = false;
+    if (polls_[place].fd >= 0 && !polls_[place].armed) arm(place);
+  }
+  if (buffers_.isOpen()) buffers_.publish();
+  if (!ready_.empty() || completions() != 0) timeoutNanos = 0;
+  const std::int64_t until =
+      timeoutNanos > 0 ? saturatingAdd(Clock::real().nanos(), timeoutNanos) : 0;
+  for (;;) {
+    if (ring_.hasCompletions()) timeoutNanos = 0;
+    if (timeoutNanos == 0 && ring_.queued() == 0 && !ring_.wantsCall()) {
+      collect(ready_);
+      return static_cast<int>(ready_.size());
+    }
+    const int result = ring_.enter(timeoutNanos);
+    collect(ready_);
+    if (!ready_.empty() || completions() != 0) return static_cast<int>(ready_.size());
+    if (result != 0 && result != -EBUSY && result != -EAGAIN) return result;
+    // Only news of what has ended: not what the caller waits for.
+    if (timeoutNanos == 0) return 0;
+    if (timeoutNanos < 0) continue;
+    timeoutNanos = until - Clock::real().nanos();
+    if (timeoutNanos <= 0) return 0;
+  }
+}
+
+// --- polls ---
+
+UringSelector::Poll* UringSelector::pollOf(int fd) noexcept {
+  const auto index = static_cast<std::size_t>(fd);
+  if (fd < 0 || index >= pollByFd_.size() || pollByFd_[index] < 0) return nullptr;
+  return &polls_[static_cast<std::size_t>(pollByFd_[index])];
+}
+
+void UringSelector::arm(std::uint32_t place) {
+  if (!isUsable()) return;
+  Poll& poll = polls_[place];
+  io_uring_sqe& operation = entry();
+  operation.opcode = IORING_OP_POLL_ADD;
+  operation.fd = poll.fd;
+  operation.poll32_events = poll.events;
+  operation.len = poll.trigger == Trigger::edge ? IORING_POLL_ADD_MULTI : 0;
+  operation.user_data = nameOf(Kind::poll, poll.sequence, place);
+  poll.armed = true;
+  ++inFlight_;
+}
+
+// Its completions are nobody's from now on.
+void UringSelector::disarm(Poll& poll) noexcept {
+  const auto place = static_cast<std::uint32_t>(&poll - polls_.data());
+  if (poll.armed && isUsable()) {
+    io_uring_sqe& operation = entry();
+    // Not a removal of the poll: that one fails where the poll is just being woken.
+    operation.opcode = IORING_OP_ASYNC_CANCEL;
+    operation.fd = -1;
+    operation.addr = nameOf(Kind::poll, poll.sequence, place);
+    operation.flags = IOSQE_CQE_SKIP_SUCCESS;
+  }
+  poll.armed = false;
+  ++poll.sequence;
+}
+
+Result<void> UringSelector::add(int fd, std::uint32_t events, Trigger trigger, std::uint64_t data) {
+  // The ring would say later that it is not open, and to somebody else.
+  struct stat about {};
+  if (calls().fstat(fd, &about) < 0) {
+    return Error::fromErrno(errno, "fstat", "fd " + std::to_string(fd));
+  }
+  const std::uint64_t file = (std::uint64_t{about.st_dev} << 48) ^ std::uint64_t{about.st_ino};
+  if (Poll* before = pollOf(fd)) {
+    if (before->file == file) return Error::fromErrno(EEXIST, "watch", "fd " + std::to_string(fd));
+    forget(*before);  // closed without a word; the number is another file's now
+  }
+  if (pollByFd_.size() <= static_cast<std::size_t>(fd)) {
+    pollByFd_.resize(static_cast<std::size_t>(fd) + 1, -1);
+  }
+  std::uint32_t place = 0;
+  if (freePolls_.empty()) {
+    place = static_cast<std::uint32_t>(polls_.size());
+    polls_.emplace_back();
+  } else {
+    place = freePolls_.back();
+    freePolls_.pop_back();
+  }
+  Poll& poll = polls_[place];
+  poll.fd = fd;
+  poll.events = events;
+  poll.trigger = trigger;
+  poll.data = data;
+  poll.file = file;
+  pollByFd_[static_cast<std::size_t>(fd)] = static_cast<std::int32_t>(place);
+  arm(place);
+  return {};
+}
+
+Result<void> UringSelector::modify(int fd, std::uint32_t events, Trigger trigger,
+                                   std::uint64_t data) {
+  Poll* poll = pollOf(fd);
+  if (poll == nullptr) return Error::fromErrno(ENOENT, "modify", "fd " + std::to_string(fd));
+  disarm(*poll);
+  poll->events = events;
+  poll->trigger = trigger;
+  poll->data = data;
+  arm(static_cast<std::uint32_t>(poll - polls_.data()));
+  return {};
+}
+
+Result<void> UringSelector::remove(int fd) noexcept {
+  Poll* poll = pollOf(fd);
+  if (poll == nullptr) return Error::fromErrno(ENOENT, "remove", "fd " + std::to_string(fd));
+  forget(*poll);
+  return {};
+}
+
+void UringSelector::forget(Poll& poll) noexcept {
+  disarm(poll);
+  pollByFd_[static_cast<std::size_t>(poll.fd)] = -1;
+  poll.fd = -1;
+  freePolls_.push_back(static_cast<std::uint32_t>(&poll - polls_.data()));
+}
+
+// A poll keeps the file open, and so would a port stay taken: it has to end before close(2).
+void UringSelector::removeClosed(int fd) noexcept {
+  const Poll* poll = pollOf(fd);
+  const bool wasArmed = poll != nullptr && poll->armed;
+  static_cast<void>(remove(fd));
+  if (wasArmed && isUsable()) flush();
+}
+
+void UringSelector::polled(const io_uring_cqe& completion, std::vector<ReadyEvent>& found) {
+  const auto place = static_cast<std::uint32_t>(completion.user_data);
+  const auto sequence = static_cast<std::uint32_t>(completion.user_data >> 32) & kSequenceMask;
+  const bool last = (completion.flags & IORING_CQE_F_MORE) == 0;
+  if (last) --inFlight_;
+  Poll& poll = polls_[place];
+  if (poll.fd < 0 || (poll.sequence & kSequenceMask) != sequence) return;
+  if (last) {
+    poll.armed = false;
+    if (!poll.listed) {
+      poll.listed = true;
+      toArm_.push_back(place);
+    }
+  }
+  if (completion.res == -ECANCELED) return;
+  const auto bits = static_cast<std::uint32_t>(completion.res);
+  found.push_back({completion.res < 0 ? kNotOpen : bits, poll.data});
+}
+
+Result<std::unique_ptr<Selector>> openUringSelector(int entries, int completions) {
+  return std::unique_ptr<Selector>(std::make_unique<UringSelector>(
+      static_cast<unsigned>(entries), static_cast<unsigned>(completions)));
+}
+
+}  // namespace millrace

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+// UringSelector: readiness and operations by one ring of the kernel.
+//
+// Watched descriptors are polls: with edges one that goes on by itself, with levels one that is begun
+// anew before each wait. Operations (RingIo) have slots of their own. The kernel is given kind,
+// sequence and place, never a pointer: what belongs to a registration that has ended is recognised
+// and dropped.
+//
+//   63..60 kind | 59..32 sequence | 31..0 place
+//
+// Everything that was begun reaches the kernel with the next select(), in one call. Loop thread only.
+#pragma once
+
+#include "loop/readiness/selector.h"
+#include "loop/uring/receive_buffers.h"
+#include "sys/uring.h"
+
+#include <millrace/buffer/byte_buf.h>
+#include <millrace/loop/ring_io.h>
+
+#include <cstdint>
+#include <memory>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <thread>
+#include <vector>
+
+namespace millrace {
+
+class UringSelector final : public Selector, private RingIo {
+ public:
+  UringSelector(unsigned entries, unsigned completions) noexcept : sizes_{entries, completions} {}
+  ~UringSelector() override;
+
+  // --- Selector ---
+  Result<void> attach() override;
+  void detach() noexcept override;
+  Result<void> add(int fd, std::uint32_t events, Trigger trigger, std::uint64_t data) override;
+  Result<void> modify(int fd, std::uint32_t events, Trigger trigger, std::uint64_t data) override;
+  Result<void> remove(int fd) noexcept override;
+  void removeClosed(int fd) noexcept override;
+  int select(std::int64_t timeoutNanos) noexcept override;
+  const ReadyEvent* events() const noexcept override { return ready_.data(); }
+  bool isEdge() const noexcept override { return true; }
+  RingIo* ring() noexcept override { return this; }
+  void countClientsIn(std::atomic<std::size_t>& counter) override { clients_ = &counter; }
+  int completions() const noexcept override { return static_cast<int>(done_.size() - delivered_); }
+  void deliver(IoLoop& loop) override;
+
+ private:
+  enum class Kind : std::uint8_t { none, poll, receive, send };
+
+  static constexpr std::uint32_t kSequenceMask = (1u << 28) - 1;
+  static constexpr std::uint64_t clientId(std::uint32_t sequence, std::uint32_t place) noexcept {
+    return (std::uint64_t{sequence & kSequenceMask} << 32) | place;
+  }
+
+  struct Poll {
+    int fd = -1;  // -1: free
+    std::uint32_t events = 0;
+    std::uint64_t data = 0;
+    std::uint64_t file = 0;  // what tells its file from others
+    std::uint32_t sequence = 0;
+    Trigger trigger = Trigger::level;
+    bool armed = false;   // the kernel has it, or will with the next call
+    bool listed = false;  // in toArm_
+  };
+
+  /// What the kernel reads from.
+  struct Send {
+    ByteBuf single;
+    msghdr message{};
+    std::vector<iovec> parts;
+    std::vector<internal::Block*> kept;
+    std::size_t sent = 0;   // of the first part; all of it if there is one
+    std::size_t total = 0;  // so far
+    std::size_t left = 0;
+    Send* next = nullptr;  // among the spare ones
+    void release() noexcept;
+  };
+
+  struct Slot {
+    IoClient* client = nullptr;  // null: free, or left
+    Send* send = nullptr;
+    int fd = -1;
+    std::uint32_t sequence = 0;
+    std::uint16_t inFlight = 0;  // operations that have not ended
+    bool wanted = false;         // to receive
+    bool receiving = false;      // and the kernel does
+  };
+
+  struct Done {
+    std::uint64_t what;
+    int result;
+    std::uint32_t flags;
+  };
+
+  // --- RingIo: ring_operations.cc ---
+  std::uint64_t enter(int fd, IoClient& client) override;
+  std::size_t leave(std::uint64_t id) noexcept override;
+  void receive(std::uint64_t id, BufferPool& pool) override;
+  void stop(std::uint64_t id) noexcept override;
+  void send(std::uint64_t id, ByteBuf&& bytes) override;
+  void send(std::uint64_t id, std::span<const ByteBuf* const> parts) override;
+  void submit() noexcept override { flush(); }
+  std::size_t waitingBlocks() const noexcept override { return buffers_.waiting(); }
+  std::size_t receiveSize() const noexcept override { return ReceiveBuffers::kSize; }
+
+  Slot* find(std::uint64_t id) noexcept;
+  io_uring_sqe& begin(Slot& slot, Kind kind, std::uint8_t operation);
+  void beginReceive(Slot& slot);
+  void sendRest(Slot& slot);
+  bool sendEnded(Slot& slot, RingCompletion& completion);
+  Send* takeSend();
+  void deliverOne(const Done& done, bool moreNow, IoLoop& loop);
+  bool ended(Slot& slot, Kind kind, const Done& done);
+  void freeIfUnused(Slot& slot) noexcept;
+  std::uint32_t placeOf(const Slot& slot) const noexcept {
+    return static_cast<std::uint32_t>(&slot - slots_.data());
+  }
+
+  /// Only the thread that opened the ring may use it; at a loop's end others may come by.
+  bool isUsable() const noexcept { return ring_.isOpen() && owner_ == std::this_thread::get_id(); }
+  std::size_t sentBy(const Slot& slot) const noexcept;
+  io_uring_sqe& entry();
+  void flush() noexcept;
+  void collect(std::vector<ReadyEvent>& found);
+  void arm(std::uint32_t place);
+  void disarm(Poll& poll) noexcept;
+  void polled(const io_uring_cqe& completion, std::vector<ReadyEvent>& found);
+  Poll* pollOf(int fd) noexcept;
+  void forget(Poll& poll) noexcept;
+  static std::uint64_t nameOf(Kind kind, std::uint32_t sequence, std::uint32_t place) noexcept;
+
+  const Uring::Sizes sizes_;
+  Uring ring_;
+  std::thread::id owner_;
+  ReceiveBuffers buffers_;
+  std::vector<Poll> polls_;
+  std::vector<std::uint32_t> freePolls_;
+  std::vector<std::int32_t> pollByFd_;  // place, or -1
+  std::vector<std::uint32_t> toArm_;    // places
+  std::vector<ReadyEvent> ready_;
+  std::vector<ReadyEvent> later_;  // found while ready_ was being handed out
+  std::vector<Slot> slots_{1};     // the first is nobody's
+  std::vector<std::uint32_t> freeSlots_;
+  std::vector<Done> done_;
+  std::size_t delivered_ = 0;  // of done_
+  Send* spareSends_ = nullptr;
+  std::size_t inFlight_ = 0;
+  std::atomic<std::size_t>* clients_ = nullptr;
+};
+
+}  // namespace millrace

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+// Streams on an engine with a ring. docs/design/uring.md tells why it is done this way.
+//
+//   ring        small messages: the ring receives, again and again, and sends what handlers write
+//   leaving     the ring was told to stop receiving; what it still brings is kept in order
+//   readiness   everything else, just as on epoll: bulk, paused reads, files, descriptors
+//
+// A socket that the ring works on is blocking (the kernel waits, no thread does); else it is not.
+#include "channel/channel_fast.h"
+#include "channel/loop_channels.h"
+#include "transport/socket/stream_channel.h"
+
+#include <millrace/loop/event_loop.h>
+#include <millrace/loop/io_handler.h>
+#include <millrace/loop/ring_io.h>
+#include <millrace/sys/events.h>
+#include <millrace/sys/socket.h>
+
+#include <array>
+#include <cerrno>
+#include <utility>
+
+namespace millrace {
+
+namespace {
+
+/// Messages in one sending operation.
+constexpr std::size_t kMostParts = 64;
+/// Reads in a row that left no room: this is bulk.
+constexpr std::uint8_t kFullReads = 2;
+
+}  // namespace
+
+// --- which way ---
+
+// Not Unix sockets: told by the kernel (6.17 and later) that nothing is left to read, the ring does not
+// look for an end of the stream that came with the last bytes.
+bool StreamChannel::mayUseRing() const noexcept {
+  return ring_ != nullptr && !isUnix_ && connected_ && fdReceiver_ == nullptr && readsByItself() &&
+         settings().receiveSizes.max >= ring_->receiveSize() && !isLingering() && !isInputEnded() &&
+         !isOutputEnded();
+}
+
+// Nothing may be left to read by other means: it would come too late.
+bool StreamChannel::goToRing() {
+  if (Result<void> set = setBlocking(socket_.fd(), Blocking::yes); !set) return false;
+  socket_.remove();
+  if (ringId_ == 0) ringId_ = ring_->enter(socket_.fd(), *this);
+  ring_->receive(ringId_, pool());
+  way_ = Way::ring;
+  readable_ = false;
+  fullReads_ = 0;
+  if (hasFlushed() && !sending_) flushAgain();  // it waited for the other way to be free
+  return true;
+}
+
+void StreamChannel::leaveRing() {
+  if (way_ != Way::ring) return;
+  way_ = Way::leaving;
+  smallBursts_ = 0;
+  if (sending_) ring_->submit();  // while the kernel still may wait with it
+  static_cast<void>(setBlocking(socket_.fd(), Blocking::no));
+  ring_->stop(ringId_);
+}
+
+// The ring has let go of the input.
+void StreamChannel::goToReadiness() {
+  way_ = Way::readiness;
+  if (!isOpen() || !isRegistered()) return;
+  if (Result<void> entered = enterReadiness(); !entered) {
+    failWith(entered.error());
+    return;
+  }
+  if (isLingering()) {
+    doLinger();
+  } else if (hasEarly() && mayReadOn()) {
+    socket_.again();
+  }
+}
+
+// After a burst by readiness: whether the ring would do.
+void StreamChannel::considerRing(std::size_t total) {
+  if (total >= ring_->receiveSize()) {
+    smallBursts_ = 0;
+    return;
+  }
+  if (smallBursts_ < kSmallBursts) ++smallBursts_;
+  if (smallBursts_ == kSmallBursts && !readable_ && mayReadOn() && !hasEarly() && mayUseRing()) {
+    static_cast<void>(goToRing());
+  }
+}
+
+// --- completions ---
+
+void StreamChannel::completed(const RingCompletion& completion) noexcept {
+  const EventScope<StreamChannel, &StreamChannel::sendByRing> scope(*this);
+  if (completion.kind == RingCompletion::sent) {
+    ringSent(completion.result);
+  } else {
+    ringReceived(completion);
+  }
+}
+
+inline void StreamChannel::ringReceived(const RingCompletion& completion) {
+  if (completion.block != nullptr) {
+    const auto count = static_cast<std::size_t>(completion.result);
+    local().count(LoopChannels::bytesRead, count);
+    takeReceived(ByteBuf::ofBlock(completion.block, count), completion.moreNow);
+    if (__builtin_expect(count < ring_->receiveSize(), 1)) {
+      fullReads_ = 0;
+    } else if (++fullReads_ == kFullReads) {
+      leaveRing();
+    }
+  }
+  if (__builtin_expect(completion.last, 0)) ringEnded(completion.result);
+}
+
+inline void StreamChannel::takeReceived(ByteBuf&& bytes, bool moreNow) {
+  if (isLingering() || !isOpen()) return;  // thrown away
+  if (!isRegistered() || hasEarly() || !beginBurst()) {
+    if (early_ == nullptr) early_ = std::make_unique<std::vector<ByteBuf>>();
+    early_->push_back(std::move(bytes));
+    return;
+  }
+  if (isUsual()) allowSolo();
+  passRead(Message(std::move(bytes)));
+  if (!moreNow || !mayContinueBurst()) endBurst(true);
+}
+
+void StreamChannel::ringEnded(int result) {
+  const bool wasLeaving = way_ == Way::leaving;
+  const bool failed = result < 0 && result != -ECANCELED;
+  if (!isOpen()) return;
+  if (!wasLeaving || failed) {
+    // A failure is told once: whoever reads after it finds nothing.
+    leaveRing();
+    if (failed || (mayReadOn() && !hasEarly())) inputFailed(result);
+  }
+  if (isOpen()) goToReadiness();
+}
+
+// What came when nobody wanted it. True if all of it is gone now, and the burst may go on.
+bool StreamChannel::passEarly() {
+  std::unique_ptr<std::vector<ByteBuf>> early = std::move(early_);
+  std::size_t passed = 0;
+  for (ByteBuf& each : *early) {
+    if (passed != 0 && !mayContinueBurst()) break;
+    ++passed;
+    passRead(Message(std::move(each)));
+  }
+  if (passed == early->size()) return mayContinueBurst();
+  early->erase(early->begin(), early->begin() + static_cast<std::ptrdiff_t>(passed));
+  early_ = std::move(early);
+  return false;
+}
+
+// --- sending ---
+
+// One message, from the loop's place: it is the ring's until it is sent.
+bool StreamChannel::sendByRing(ByteBuf& bytes) noexcept {
+  const std::size_t size = bytes.readableBytes();
+  if (way_ != Way::ring || sending_ || size == 0) return false;
+  sending_ = true;
+  handedOver(OutboundBuffer::kOverhead + bytes.pinnedBytes());
+  ring_->send(ringId_, std::move(bytes));
+  return true;
+}
+
+int StreamChannel::writeByRing(OutboundBuffer& out) {
+  std::array<const ByteBuf*, kMostParts> parts;
+  std::size_t count = 0;
+  std::size_t bytes = 0;
+  const std::size_t most = std::min(out.flushedCount(), parts.size());
+  for (; count < most; ++count) {
+    const ByteBuf* each = out.flushed(count).as<ByteBuf>();
+    if (each == nullptr) break;
+    bytes += each->readableBytes();
+    parts[count] = each;
+  }
+  if (bytes == 0) {
+    out.removeBytes(0);
+    return 0;
+  }
+  sending_ = true;
+  kernelIsFull();
+  ring_->send(ringId_, std::span(parts.data(), count));
+  return 0;
+}
+
+void StreamChannel::ringSent(int result) {
+  sending_ = false;
+  if (!isOpen()) return;
+  if (handOverDone()) {  // it was a message on its own
+    if (result < 0) {
+      closeNow(ioError(-result, "write"));
+      return;
+    }
+    noteWritten(result);
+    flushAgain();
+    return;
+  }
+  unexpected_ = result;
+  flushAgain();
+}
+
+}  // namespace millrace
