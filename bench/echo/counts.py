@@ -18,11 +18,13 @@ SHAPES = {
     "c16_p1": (16, 1, 200, 1000),
     "c16_p16": (16, 16, 800, 4000),
 }
+# System calls have one more: as many connections as a cell of the matrix has.
+CALL_SHAPES = {**SHAPES, "c64_p1": (64, 1, 100, 500)}
 
 
 def difference(programs, server_of, total_of, shape):
     """What one more 64-byte message costs, in whatever `total_of` reads from a server's last words."""
-    connections, pipeline, *lengths = SHAPES[shape]
+    connections, pipeline, *lengths = CALL_SHAPES[shape]
     totals = []
     for length in lengths:
         with server_of() as server:
@@ -37,7 +39,7 @@ def instructions(name, command, programs, shape):
     """User instructions per message, or None where valgrind cannot count them."""
     if not shutil.which("valgrind"):
         return None
-    if name == "millrace-uring":
+    if servers.needs_ring(name):
         return None  # valgrind hangs on io_uring
 
     def total(words):
@@ -140,7 +142,7 @@ def count_rows(mode, name, command, programs, out):
         rows = {shape: instructions(name, command, programs, shape) for shape in SHAPES}
         found["instructions"] = {row: value for row, value in rows.items() if value is not None}
     if mode == "instructions":
-        for shape in SHAPES:
+        for shape in CALL_SHAPES:
             calls = system_calls(name, command, programs, out, shape)
             if calls is not None:
                 found[f"calls_{shape}"] = {**calls, "total": sum(calls.values())}

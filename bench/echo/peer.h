@@ -6,7 +6,12 @@
 
 #include "../loop/common.h"
 
+#include <arpa/inet.h>
+#include <cerrno>
 #include <csignal>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
 
 namespace bench {
 
@@ -31,6 +36,23 @@ inline void need(bool good, const char* what) {
   if (good) return;
   std::perror(what);
   std::exit(1);
+}
+
+/// For servers without a library: a socket that listens, and the line about it. `flags`: SOCK_NONBLOCK or 0.
+inline int listenOn(uint16_t port, int flags) {
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | flags, 0);
+  const int on = 1;
+  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(port);
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  auto* generic = reinterpret_cast<sockaddr*>(&address);
+  need(bind(fd, generic, size) == 0 && listen(fd, kBacklog) == 0, "listen");
+  getsockname(fd, generic, &size);
+  announce(ntohs(address.sin_port));
+  return fd;
 }
 
 }  // namespace bench

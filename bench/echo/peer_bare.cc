@@ -4,13 +4,8 @@
 // is 64 KiB (`bare`) or 512 KiB (`bare512`).
 #include "peer.h"
 
-#include <arpa/inet.h>
-#include <cerrno>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <string>
 #include <sys/epoll.h>
-#include <sys/socket.h>
 #include <unordered_map>
 
 namespace {
@@ -24,22 +19,6 @@ void watch(int epoll, int operation, int fd, uint32_t events) {
   event.events = events;
   event.data.fd = fd;
   bench::need(epoll_ctl(epoll, operation, fd, &event) == 0, "epoll_ctl");
-}
-
-int listenOn(uint16_t port) {
-  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-  const int on = 1;
-  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(port);
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof address;
-  auto* generic = reinterpret_cast<sockaddr*>(&address);
-  bench::need(bind(fd, generic, size) == 0 && listen(fd, bench::kBacklog) == 0, "listen");
-  getsockname(fd, generic, &size);
-  bench::announce(ntohs(address.sin_port));
-  return fd;
 }
 
 void acceptAll(int epoll, int listener) {
@@ -80,7 +59,7 @@ void echo(int epoll, int fd) {
 
 int main(int argc, char** argv) {
   std::signal(SIGTERM, [](int) { stopped = 1; });  // ends epoll_wait, too
-  const int listener = listenOn(bench::begin(argc, argv));
+  const int listener = bench::listenOn(bench::begin(argc, argv), SOCK_NONBLOCK);
   const int epoll = epoll_create1(EPOLL_CLOEXEC);
   watch(epoll, EPOLL_CTL_ADD, listener, EPOLLIN);
   static epoll_event events[1024];

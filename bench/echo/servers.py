@@ -18,11 +18,13 @@ import harness  # of ../loop
 
 OURS = "millrace"
 BARE = "bare"
+OUR_EPOLL, OUR_URING = f"{OURS}-epoll", f"{OURS}-uring"
 # In the order of the tables, with the reason why one may be missing. Ours runs once per engine.
 PEERS = {
     "millrace": "the library does not offer its bootstraps yet",
     "bare": "not built",
     "bare512": "not built",
+    "uring": "liburing-dev is not installed",
     "asio": "libasio-dev is not installed",
     "libuv": "libuv1-dev is not installed",
     "libevent": "libevent-dev is not installed",
@@ -47,6 +49,11 @@ def is_ours(peer):
 
 def is_cplusplus(peer):
     return peer != "netty"
+
+
+def needs_ring(peer):
+    """Lives on io_uring, which not every kernel offers and valgrind cannot follow."""
+    return peer in ("uring", OUR_URING)
 
 
 # --- programs
@@ -92,10 +99,10 @@ def find(names, engines, programs, out):
 
 
 def without_unusable(peers):
-    """Drops our engines that do not start here: (those that do, {name: why not})."""
+    """Drops our engines, and io_uring, that do not start here: (those that do, {name: why not})."""
     good, bad = {}, {}
     for name, command in peers.items():
-        if not is_ours(name):
+        if not is_ours(name) and not needs_ring(name):
             good[name] = command
             continue
         try:

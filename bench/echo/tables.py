@@ -8,7 +8,7 @@ import statistics
 import counts
 import matrix
 import report  # of ../loop
-from servers import BARE, PEERS, is_ours
+from servers import BARE, OUR_EPOLL, OUR_URING, PEERS, is_ours
 
 ALL, SMALL, BULK = "all", "64 B and 1 KiB", "16 KiB, P=16"
 GROUPS = {
@@ -85,6 +85,7 @@ def print_cells(results, peers, cells, refused):
     report.print_table(["C", "bytes", "P", BARE, *others], rows, left=())
     if not refused:
         print_means(results, others, cells)
+        print_engines(results, cells)
 
     print("\n2. Messages per second, thousands (for the eye: the load takes about as much CPU as bare)")
     print_plain(results, peers, cells, lambda cell: f"{cell('rate') / 1000:.1f}")
@@ -101,6 +102,19 @@ def print_means(results, peers, cells):
         found = [group_ratio(results, inside, peer) for inside in groups.values()]
         rows.append([peer, *(f"{f[0]:.3f} ({min(f[1]):.2f}..{max(f[1]):.2f})" if f else "-" for f in found)])
     report.print_table(["", *(f"{title} ({len(inside)})" for title, inside in groups.items())], rows)
+
+
+def print_engines(results, cells):
+    """Where our io_uring takes less CPU than our epoll, where not; nothing unless both were measured."""
+    found = {cell: ratios(results, matrix.scenario(cell), OUR_URING, OUR_EPOLL) for cell in cells}
+    medians = {cell: statistics.median(values) for cell, values in found.items() if values}
+    if not medians:
+        return
+    print(f"\n  {OUR_URING} as ratio to {OUR_EPOLL} within a round, C/bytes/P, lowest first")
+    for title, chosen in (("cheaper", lambda ratio: ratio < 1), ("not cheaper", lambda ratio: ratio >= 1)):
+        inside = sorted((ratio, cell) for cell, ratio in medians.items() if chosen(ratio))
+        shown = ", ".join(f"{'/'.join(label(cell))} {ratio:.2f}" for ratio, cell in inside)
+        print(f"  {title} in {len(inside)} of {len(medians)} cells: {shown or 'none'}")
 
 
 def print_plain(results, peers, cells, show):
@@ -128,7 +142,7 @@ def print_connect(results, peers, refused):
 
 
 def print_counts(results, peers):
-    shapes = list(counts.SHAPES)
+    shapes, calls_of = list(counts.SHAPES), list(counts.CALL_SHAPES)
     titles = ["C=1 P=1", "C=16 P=1", "C=16 P=16"]
     if "instructions" in results.values:
         print("\n5. User instructions per 64-byte message (callgrind)")
@@ -137,7 +151,7 @@ def print_counts(results, peers):
         print("\n5. System calls per 64-byte message (strace)")
         rows = []
         for peer in peers:
-            totals = [results.median(f"calls_{shape}", peer, "total") for shape in shapes]
+            totals = [results.median(f"calls_{shape}", peer, "total") for shape in calls_of]
             if all(total is None for total in totals):
                 continue
             calls = results.values.get("calls_c1_p1", {}).get(peer, {})
@@ -145,7 +159,7 @@ def print_counts(results, peers):
                            key=lambda call: -call[1])
             rows.append([peer, *("-" if t is None else f"{t:.2f}" for t in totals),
                          "  ".join(f"{name} {count:.2f}" for name, count in named)])
-        report.print_table(["", *titles, "of C=1 P=1"], rows, left=(0, 4))
+        report.print_table(["", *titles, "C=64 P=1", "of C=1 P=1"], rows, left=(0, 5))
     if "allocations" in results.values:
         print("\n6. Allocations per 64-byte message in steady state")
         print_counted(results, peers, "allocations", ["c16_p1", "c16_p16"], titles[1:], 4)

@@ -9,12 +9,13 @@ import statistics
 import counts
 import matrix
 import tables
-from servers import BARE, is_ours
+from servers import BARE, OUR_EPOLL, OUR_URING, is_ours
 
 NOT_MEASURED = "not measured"
 INSTRUCTIONS = "user instructions per message (C=16 P=1)"
 CALLS_NOISE = 0.05  # strace counts to about 0.02
-PEERS_TO_BEAT = ("asio", "libuv", "libevent", "netty")  # bare512 is a limit, not a peer
+PEERS_TO_BEAT = ("asio", "libuv", "libevent", "netty")  # bare512 and uring are limits, not peers
+RING_MIB = 4.5  # 1024 blocks of 4 KiB for the kernel to fill, and the ring: for any number of connections
 
 
 def extent(cells, group):
@@ -108,6 +109,49 @@ def goals(results, ours, cells, modes):
         yield ratio_bar(results, "CPU of connect, echo, close", ours, matrix.CONNECT, BARE, 1)
 
 
+def each_bar(results, text, ours, cells, other, limit):
+    """Judged by the cell that comes out worst; open as long as one has no figure, as in a quick run."""
+    shown, worst, complete = [], 0, True
+    for cell in cells:
+        values = tables.ratios(results, matrix.scenario(cell), ours, other)
+        shown.append(f"C={cell.connections} {tables.spread(values) if values else NOT_MEASURED}")
+        worst = max(worst, statistics.median(values)) if values else worst
+        complete = complete and bool(values)
+    return text, False if worst > limit else True if complete else None, (
+        f"{', '.join(shown)}; each <= {limit:g} of {other}'s")
+
+
+def idle_bar(results):
+    text = f"memory with idle connections no more than {OUR_EPOLL}'s and {RING_MIB} MiB"
+    mine = results.median("memory", OUR_URING, "after_mib")
+    other = results.median("memory", OUR_EPOLL, "after_mib")
+    if mine is None or other is None:
+        return text, None, NOT_MEASURED
+    return text, mine <= other + RING_MIB, f"{mine:.1f} MiB beside {other:.1f}"
+
+
+def ring_bars(results, modes):
+    """What io_uring is for: it must pay where messages are small, and cost little elsewhere."""
+    if "cells" in modes:
+        small = [cell for cell in matrix.CELLS if cell.size == 64 and cell.pipeline == 1 and cell.connections > 1]
+        yield each_bar(results, "CPU per message, 64 B, P=1", OUR_URING, small, BARE, 0.92)
+    if "instructions" in modes:
+        yield value_bar(results, "system calls per message (C=64 P=1)", OUR_URING, "calls_c64_p1", "total", 0.15, 3)
+    if "cells" in modes:
+        bulk = list(filter(tables.GROUPS[tables.BULK], matrix.CELLS))
+        yield each_bar(results, "CPU per message, 16 KiB pipelined", OUR_URING, bulk, OUR_EPOLL, 1.15)
+    if "memory" in modes:
+        yield idle_bar(results)
+
+
+def print_lines(title, lines):
+    for number, (text, holds, figures) in enumerate(lines):
+        if number == 0:
+            print(f"\n{title}")
+        verdict = {True: "holds", False: "does not hold", None: "?"}[holds]
+        print(f"  {verdict:<14}{text}: {figures}")
+
+
 def print_bars(results, peers, cells, modes, refused):
     """Bars on ratios to bare, and on all that was timed beside it, fall away when bare is not bare."""
     mine = [peer for peer in peers if is_ours(peer)]
@@ -119,10 +163,7 @@ def print_bars(results, peers, cells, modes, refused):
         modes = [mode for mode in modes if mode not in ("cells", "connect")]
         cells = []
     for ours in mine:
-        for title, lines in (("Bars", list(bars(results, ours, peers, cells, modes))),
-                             ("Goals", list(goals(results, ours, cells, modes)))):
-            if lines:
-                print(f"\n{title}, {ours}")
-            for text, holds, figures in lines:
-                verdict = {True: "holds", False: "does not hold", None: "?"}[holds]
-                print(f"  {verdict:<14}{text}: {figures}")
+        print_lines(f"Bars, {ours}", bars(results, ours, peers, cells, modes))
+        print_lines(f"Goals, {ours}", goals(results, ours, cells, modes))
+    if OUR_EPOLL in mine and OUR_URING in mine:
+        print_lines(f"Bars, {OUR_URING} beside {OUR_EPOLL}", ring_bars(results, modes))
