@@ -258,7 +258,7 @@ void Channel::closeInLoop(Promise<void>&& done) {
     return;
   }
   spill();
-  if (hasFlushed() && isActive() && (flags_ & kFullKernel) == 0) writePending();
+  if (hasUnsent() && isActive()) writeLastTime();
   closeNow({});
   done.trySuccess();
 }

@@ -136,10 +136,9 @@ void Channel::flushAgain() {
 
 void Channel::kernelIsFull() { mark(kFullKernel); }
 
-void Channel::wroteAtLast(std::size_t bytes) noexcept {
-  if (outbound_ == nullptr) return;
-  local_->count(LoopChannels::bytesWritten, bytes);
-  outbound_->removeBytes(bytes);
+void Channel::handBack(ByteBuf&& rest) {
+  if (outbound_ == nullptr) outbound_ = local_->takeOutbound();
+  outbound_->putBack(std::move(rest));
 }
 
 void Channel::afterWrite(int error) {
@@ -159,6 +158,14 @@ void Channel::afterWrite(int error) {
   if (!has(kWritableBit)) updateWritability();
   if ((flags_ & kEndOutputAfterFlush) != 0 && !hasUnsent()) endOutput();
   if ((flags_ & kCloseAfterFlush) != 0) closeNow({});
+}
+
+// What the kernel has not taken after this it will never get.
+void Channel::writeLastTime() {
+  if ((flags_ & kFullKernel) == 0) writePending();
+  int turns = settings_->writeSpinCount;
+  while (isOpen() && hasUnsent() && --turns >= 0 && doFinishWrite()) {
+  }
 }
 
 void Channel::takeAwayOutbound(const Error& why) {

@@ -33,6 +33,19 @@ void OutboundBuffer::grow() {
   head_ = 0;
 }
 
+void OutboundBuffer::putBack(ByteBuf&& rest) {
+  if (count_ > mask_) grow();
+  head_ = (head_ - 1) & mask_;
+  ++count_;
+  ++flushed_;
+  compacted_ = 0;
+  Entry& entry = at(0);
+  entry.cost = static_cast<std::uint32_t>(kOverhead + rest.pinnedBytes());
+  entry.cancelled = false;
+  entry.msg = Message(std::move(rest));
+  pending_ += entry.cost;
+}
+
 void OutboundBuffer::flushWithPromises() {
   for (; flushed_ < count_; ++flushed_) {
     Entry& entry = at(flushed_);

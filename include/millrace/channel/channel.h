@@ -170,6 +170,8 @@ class MILLRACE_API Channel : public RefCounted<Channel> {
   /// kernelIsFull() and arranges for flushAgain().
   /// Gives 0, or the errno that ends the channel.
   virtual int doWrite(OutboundBuffer& out) = 0;
+  /// A last look at a write that is under way: true if it is over, and flushAgain() came.
+  virtual bool doFinishWrite() { return false; }
   /// False: such messages cannot be written. ByteBufs need not be asked for.
   virtual bool acceptsMessage(const Message& msg) const;
   /// True once connected or bound, for a channel that was so before it was registered.
@@ -211,8 +213,6 @@ class MILLRACE_API Channel : public RefCounted<Channel> {
   void kernelIsFull();
   /// The kernel takes bytes again.
   void flushAgain();
-  /// In doClose(): so many bytes of what is flushed were written.
-  void wroteAtLast(std::size_t bytes) noexcept;
   /// The peer has ended its stream.
   void inputEnded();
   /// The connection is broken: exceptionCaught(), then closed.
@@ -227,6 +227,8 @@ class MILLRACE_API Channel : public RefCounted<Channel> {
     mark(kFullKernel);
   }
   bool handOverDone() noexcept { return std::exchange(unsent_, 0u) != 0; }
+  /// After handOverDone(): what is left of the message goes before everything else.
+  void handBack(ByteBuf&& rest);
   /// Auto read, and no handler that has a word in it.
   bool readsByItself() const noexcept {
     constexpr auto kSeesRead = static_cast<EventMask>(Event::read);
@@ -385,6 +387,7 @@ class MILLRACE_API Channel : public RefCounted<Channel> {
   void spillNow() noexcept;
   void afterWrite(int error);
   void endOutput();
+  void writeLastTime();
   void takeAwayOutbound(const Error& why);
   void updateWritability() noexcept;
   void updatePause();

@@ -54,6 +54,8 @@ class MILLRACE_API OutboundBuffer {
     pending_ += cost;
     ++count_;
   }
+  /// Comes before everything else, and may go.
+  void putBack(ByteBuf&& rest);
   /// What is there now may go. Messages whose promise was cancelled go at once.
   void addFlush() {
     if (promises_ == 0) {

@@ -31,6 +31,7 @@ struct RingCompletion {
   bool moreNow;                      ///< another one for this client comes right after this one
   int result;                        ///< bytes; 0: the peer's end; or -errno
   internal::Block* block = nullptr;  ///< received bytes; the client owns it now
+  ByteBuf* rest = nullptr;           ///< of a single message that did not go whole; to be taken
 };
 
 /// The operations of one ring. Descriptors must be blocking: the kernel waits for them on its own,
@@ -40,17 +41,22 @@ class MILLRACE_API RingIo {
   /// Gives the client's number, never 0. It must leave before it dies.
   virtual std::uint64_t enter(int fd, IoClient& client) = 0;
   /// What was begun reaches the kernel, and is cancelled if it is not done at once. Nothing is
-  /// completed after this, and the descriptor may be closed. Gives the bytes that a send which was
-  /// under way has sent.
-  virtual std::size_t leave(std::uint64_t id) noexcept = 0;
-  /// Receives again and again, into blocks of `pool` that are taken when bytes have come.
-  virtual void receive(std::uint64_t id, BufferPool& pool) = 0;
+  /// completed after this, and the descriptor may be closed.
+  virtual void leave(std::uint64_t id) noexcept = 0;
+  /// Receives again and again, into blocks of `pool` that are taken when bytes have come. False if
+  /// the kernel has no memory for that: nothing was begun.
+  virtual bool receive(std::uint64_t id, BufferPool& pool) = 0;
   /// Ends receive(); completions that are under way still come, the last one marked.
   virtual void stop(std::uint64_t id) noexcept = 0;
-  /// Sends all of it, unless it fails. One at a time per client.
+  /// Sends all of it, unless it fails or is stopped. One at a time per client.
   virtual void send(std::uint64_t id, ByteBuf&& bytes) = 0;
   /// The same for several, which stay with the caller; their memory is kept.
   virtual void send(std::uint64_t id, std::span<const ByteBuf* const> parts) = 0;
+  /// Ends a send: what has gone by then is its result, 0 included.
+  virtual void stopSending(std::uint64_t id) noexcept = 0;
+  /// Looks whether a send is over, ahead of its turn: then it does not complete any more, and this
+  /// is what it would have brought. `rest` is where completion.rest points to, if there is one.
+  virtual bool finishSend(std::uint64_t id, RingCompletion& completion, ByteBuf& rest) = 0;
   /// What was begun reaches the kernel now, and not when the turn ends.
   virtual void submit() noexcept = 0;
   /// Blocks that wait for bytes, of all clients together.

@@ -71,11 +71,13 @@ Result<void> ReadinessHandler::attach(IoLoop& loop) {
   Result<void> attached = selector_->attach();
   if (attached) return attached;
   // Out of descriptors or memory at the wrong moment: epoll was not asked for, and serves.
-  Result<std::unique_ptr<Selector>> instead = openEpollSelector(kEventsInstead, true);
+  const SelectorFactory openInstead = [] { return openEpollSelector(kEventsInstead, true); };
+  Result<std::unique_ptr<Selector>> instead = openInstead();
   if (!instead || !addWakeup(**instead, wakeupFd_)) return attached;
   log(LogLevel::warn, "loop", loop.name(),
       ": io_uring is not used, epoll is: ", attached.error().message());
   selector_ = std::move(*instead);
+  open_ = openInstead;  // for rebuild(), too
   return {};
 }
 
@@ -90,7 +92,9 @@ Result<WaitOutcome> ReadinessHandler::wait(Deadline until) {
   found_ = 0;
   const bool looksOnly = until == Deadline::past() || !again_.empty();
   // Nothing is watched: there is nothing to look for but wakeups, and those only end sleeps.
-  if (looksOnly && registrations_.load(std::memory_order_relaxed) == 0) return WaitOutcome{};
+  if (looksOnly && registrations_.load(std::memory_order_relaxed) == 0 && !selector_->hasQueued()) {
+    return WaitOutcome{};
+  }
   for (;;) {
     std::int64_t timeout = 0;
     bool lastStep = true;

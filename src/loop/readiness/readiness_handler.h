@@ -90,7 +90,7 @@ class ReadinessHandler final : public IoHandler,
   void drainWakeups() noexcept;
 
   const IoType& type_;
-  const SelectorFactory open_;
+  SelectorFactory open_;
   std::unique_ptr<Selector> selector_;
   Fd wakeupFd_;
   IoLoop* loop_ = nullptr;

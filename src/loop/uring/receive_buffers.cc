@@ -87,9 +87,9 @@ void ReceiveBuffers::ranDry() noexcept {
 }
 
 void ReceiveBuffers::publish() noexcept {
+  wasDry_ = false;
   if (published_) return;
   published_ = true;
-  wasDry_ = false;
   // The tail lies in a field of the first entry that is not used otherwise.
   std::atomic_ref<std::uint16_t>(ring_[0].resv).store(tail_, std::memory_order_release);
   most_ = std::max(most_, std::exchange(used_, 0));

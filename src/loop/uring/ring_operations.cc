@@ -3,6 +3,7 @@
 #include "loop/uring/uring_selector.h"
 
 #include <millrace/base/check.h>
+#include <millrace/base/log.h>
 #include <millrace/buffer/buffer_pool.h>
 #include <millrace/loop/io_handler.h>
 #include <millrace/loop/readiness_io.h>
@@ -12,6 +13,17 @@
 #include <utility>
 
 namespace millrace {
+
+namespace {
+
+/// For the end of a send, however much comes meanwhile.
+constexpr int kSendLooks = 1000;
+
+bool wasStopped(int result) noexcept {
+  return result == -ECANCELED || result == -EAGAIN || result == -EINTR;
+}
+
+}  // namespace
 
 // --- clients ---
 
@@ -39,39 +51,21 @@ inline UringSelector::Slot* UringSelector::find(std::uint64_t id) noexcept {
 
 // Entries name descriptors by number: they must reach the kernel before the number can become another
 // file's. What is not done at once is cancelled, because it keeps the file open.
-std::size_t UringSelector::leave(std::uint64_t id) noexcept {
+void UringSelector::leave(std::uint64_t id) noexcept {
   Slot* slot = find(id);
-  if (slot == nullptr || slot->client == nullptr) return 0;
+  if (slot == nullptr || slot->client == nullptr) return;
   clients_->store(clients_->load(std::memory_order_relaxed) - 1, std::memory_order_relaxed);
   slot->client = nullptr;
   slot->wanted = false;
-  std::size_t sent = 0;
   if (slot->inFlight != 0 && isUsable()) {
     io_uring_sqe& operation = entry();
     operation.opcode = IORING_OP_ASYNC_CANCEL;
     operation.fd = slot->fd;
     operation.cancel_flags = IORING_ASYNC_CANCEL_FD | IORING_ASYNC_CANCEL_ALL;
     flush();
-    if (slot->send != nullptr) {
-      collect(later_);
-      sent = sentBy(*slot);
-    }
   }
   slot->fd = -1;
   freeIfUnused(*slot);
-  return sent;
-}
-
-// Its last completion may be there, waiting to be handed out.
-std::size_t UringSelector::sentBy(const Slot& slot) const noexcept {
-  std::size_t sent = slot.send->total;
-  const std::uint64_t name = nameOf(Kind::send, slot.sequence, placeOf(slot));
-  for (std::size_t i = delivered_; i < done_.size(); ++i) {
-    if (done_[i].what == name && done_[i].result > 0) {
-      sent += static_cast<std::size_t>(done_[i].result);
-    }
-  }
-  return sent;
 }
 
 void UringSelector::freeIfUnused(Slot& slot) noexcept {
@@ -92,15 +86,19 @@ inline io_uring_sqe& UringSelector::begin(Slot& slot, Kind kind, std::uint8_t op
   return made;
 }
 
-void UringSelector::receive(std::uint64_t id, BufferPool& pool) {
+bool UringSelector::receive(std::uint64_t id, BufferPool& pool) {
   Slot* slot = find(id);
   MR_CHECK(slot != nullptr && !slot->wanted, "receive() of a client that does so");
+  if (!isUsable()) return false;
   if (!buffers_.isOpen()) {
-    const Result<void> opened = buffers_.open(ring_, pool);
-    MR_CHECK(opened.ok(), "the kernel takes no receive buffers");
+    if (Result<void> opened = buffers_.open(ring_, pool); !opened) {
+      log(LogLevel::debug, "loop", "no receive buffers for a ring: ", opened.error().message());
+      return false;
+    }
   }
   slot->wanted = true;
   if (!slot->receiving) beginReceive(*slot);
+  return true;
 }
 
 void UringSelector::beginReceive(Slot& slot) {
@@ -115,11 +113,15 @@ void UringSelector::stop(std::uint64_t id) noexcept {
   Slot* slot = find(id);
   if (slot == nullptr || !slot->wanted) return;
   slot->wanted = false;
-  if (!slot->receiving || !isUsable()) return;
+  if (slot->receiving) cancel(*slot, Kind::receive);
+}
+
+void UringSelector::cancel(Slot& slot, Kind kind) noexcept {
+  if (!isUsable()) return;
   io_uring_sqe& operation = entry();
   operation.opcode = IORING_OP_ASYNC_CANCEL;
   operation.fd = -1;
-  operation.addr = nameOf(Kind::receive, slot->sequence, placeOf(*slot));
+  operation.addr = nameOf(kind, slot.sequence, placeOf(slot));
   operation.flags = IOSQE_CQE_SKIP_SUCCESS;
 }
 
@@ -127,6 +129,7 @@ void UringSelector::stop(std::uint64_t id) noexcept {
 
 void UringSelector::Send::release() noexcept {
   single = ByteBuf();
+  stopped = false;
   sent = 0;
   total = 0;
   left = 0;
@@ -191,24 +194,61 @@ void UringSelector::sendRest(Slot& slot) {
   operation.msg_flags = MSG_NOSIGNAL;
 }
 
+void UringSelector::stopSending(std::uint64_t id) noexcept {
+  Slot* slot = find(id);
+  if (slot == nullptr || slot->send == nullptr || std::exchange(slot->send->stopped, true)) return;
+  cancel(*slot, Kind::send);
+}
+
 // False if the kernel took only a part of it, and the rest was begun.
-inline bool UringSelector::sendEnded(Slot& slot, RingCompletion& completion) {
+inline bool UringSelector::sendEnded(Slot& slot, RingCompletion& completion, ByteBuf& rest) {
   Send* send = slot.send;
   if (__builtin_expect(completion.result > 0, 1)) {
     const auto sent = static_cast<std::size_t>(completion.result);
     send->left -= sent;
     send->total += sent;
     send->sent = send->parts.empty() ? send->sent + sent : sent;
-    if (__builtin_expect(send->left != 0, 0) && slot.client != nullptr) {
+    if (__builtin_expect(send->left != 0, 0) && slot.client != nullptr && !send->stopped) {
       sendRest(slot);
       return false;
     }
     completion.result = static_cast<int>(send->total);
+  } else if (send->total != 0 || wasStopped(completion.result)) {
+    // What has gone counts; whoever writes next meets the failure.
+    completion.result = static_cast<int>(send->total);
+  }
+  const bool goesOn =
+      completion.result >= 0 || completion.result == -ENOBUFS || completion.result == -ENOMEM;
+  if (__builtin_expect(goesOn && send->left != 0 && send->parts.empty(), 0)) {
+    rest = std::move(send->single);
+    rest.skipBytes(send->total);
+    completion.rest = &rest;
   }
   slot.send = nullptr;
   send->release();
   send->next = std::exchange(spareSends_, send);
   return true;
+}
+
+bool UringSelector::finishSend(std::uint64_t id, RingCompletion& completion, ByteBuf& rest) {
+  Slot* slot = find(id);
+  if (slot == nullptr || slot->send == nullptr || !isUsable()) return false;
+  // Its completion may be behind others for which there was no room.
+  for (int look = 0; look < kSendLooks; ++look) {
+    flush();
+    collect(later_);
+    if (!ring_.hasCompletions() && !ring_.wantsCall()) break;
+  }
+  const std::uint64_t name = nameOf(Kind::send, slot->sequence, placeOf(*slot));
+  for (std::size_t i = delivered_; i < done_.size(); ++i) {
+    if (done_[i].what != name) continue;
+    const Done done = std::exchange(done_[i], Done{0, 0, IORING_CQE_F_MORE});
+    completion.kind = RingCompletion::sent;
+    completion.result = done.result;
+    completion.last = ended(*slot, Kind::send, done);
+    return sendEnded(*slot, completion, rest);
+  }
+  return false;
 }
 
 // --- completions ---
@@ -218,6 +258,7 @@ void UringSelector::deliver(IoLoop& loop) {
   const std::size_t end = done_.size();
   while (delivered_ < end) {
     const Done done = done_[delivered_++];
+    if (__builtin_expect(done.what == 0, 0)) continue;  // finishSend() has it
     // The end, or a failure, is not part of what comes before it.
     const bool moreNow =
         delivered_ < end && done_[delivered_].what == done.what && done_[delivered_].result > 0;
@@ -262,7 +303,8 @@ void UringSelector::deliverOne(const Done& done, bool moreNow, IoLoop& loop) {
     completion.block = buffers_.take(number);
   }
   completion.last = ended(slot, kind, done);
-  if (kind == Kind::send && !sendEnded(slot, completion)) return;
+  ByteBuf rest;
+  if (kind == Kind::send && !sendEnded(slot, completion, rest)) return;
   IoClient* client = slot.client;
   if (__builtin_expect(client == nullptr, 0)) {
     if (completion.block != nullptr) completion.block->drop();

@@ -89,6 +89,7 @@ UringSelector::~UringSelector() {
 
 // The ring takes any number: when it is full, the kernel gets what there is.
 io_uring_sqe& UringSelector::entry() {
+  if (!isUsable()) return scratch_ = {};
   for (int attempt = 0;; ++attempt) {
     if (io_uring_sqe* free = ring_.next()) return *free;
     const int result = ring_.submit();
@@ -103,11 +104,13 @@ io_uring_sqe& UringSelector::entry() {
 // Everything that was begun reaches the kernel now, and what it was told to end is let go.
 void UringSelector::flush() noexcept {
   if (buffers_.isOpen()) buffers_.publish();
+  if (!isUsable()) return;
+  // The kernel does a limited share of its work per call.
   for (int attempt = 0; attempt < kLastLooks; ++attempt) {
     const int result = ring_.enter(0);
-    if (result == -EBUSY || result == -EAGAIN) collect(later_);
-    if (result != -EINTR && result != -EBUSY && result != -EAGAIN && ring_.queued() == 0) return;
     if (result < 0 && result != -EINTR && result != -EBUSY && result != -EAGAIN) return;
+    if (result == 0 && ring_.queued() == 0 && !ring_.wantsCall()) return;
+    collect(later_);
   }
 }
 
@@ -124,16 +127,15 @@ void UringSelector::collect(std::vector<ReadyEvent>& found) {
 }
 
 int UringSelector::select(std::int64_t timeoutNanos) noexcept {
-  ready_.clear();
-  ready_.swap(later_);
-  if (delivered_ == done_.size()) {
-    done_.clear();
-    delivered_ = 0;
-  }
+  hasCancels_ = false;
+  done_.erase(done_.begin(), done_.begin() + static_cast<std::ptrdiff_t>(delivered_));
+  delivered_ = 0;
   for (const std::uint32_t place : std::exchange(toArm_, {})) {
     polls_[place].listed = false;
     if (polls_[place].fd >= 0 && !polls_[place].armed) arm(place);
   }
+  ready_.clear();
+  ready_.swap(later_);
   if (buffers_.isOpen()) buffers_.publish();
   if (!ready_.empty() || completions() != 0) timeoutNanos = 0;
   const std::int64_t until =
@@ -187,6 +189,7 @@ void UringSelector::disarm(Poll& poll) noexcept {
     operation.fd = -1;
     operation.addr = nameOf(Kind::poll, poll.sequence, place);
     operation.flags = IOSQE_CQE_SKIP_SUCCESS;
+    hasCancels_ = true;
   }
   poll.armed = false;
   ++poll.sequence;
@@ -200,7 +203,9 @@ Result<void> UringSelector::add(int fd, std::uint32_t events, Trigger trigger, s
   }
   const std::uint64_t file = (std::uint64_t{about.st_dev} << 48) ^ std::uint64_t{about.st_ino};
   if (Poll* before = pollOf(fd)) {
-    if (before->file == file) return Error::fromErrno(EEXIST, "watch", "fd " + std::to_string(fd));
+    // Descriptors without a file (eventfd, timerfd) all look alike.
+    const bool isSame = before->file == file && (about.st_mode & S_IFMT) != 0;
+    if (isSame) return Error::fromErrno(EEXIST, "watch", "fd " + std::to_string(fd));
     forget(*before);  // closed without a word; the number is another file's now
   }
   if (pollByFd_.size() <= static_cast<std::size_t>(fd)) {
@@ -273,7 +278,7 @@ void UringSelector::polled(const io_uring_cqe& completion, std::vector<ReadyEven
       toArm_.push_back(place);
     }
   }
-  if (completion.res == -ECANCELED) return;
+  if (completion.res < 0 && completion.res != -EBADF) return;  // it is begun anew
   const auto bits = static_cast<std::uint32_t>(completion.res);
   found.push_back({completion.res < 0 ? kNotOpen : bits, poll.data});
 }

@@ -44,6 +44,7 @@ class UringSelector final : public Selector, private RingIo {
   bool isEdge() const noexcept override { return true; }
   RingIo* ring() noexcept override { return this; }
   void countClientsIn(std::atomic<std::size_t>& counter) override { clients_ = &counter; }
+  bool hasQueued() const noexcept override { return hasCancels_; }
   int completions() const noexcept override { return static_cast<int>(done_.size() - delivered_); }
   void deliver(IoLoop& loop) override;
 
@@ -75,6 +76,7 @@ class UringSelector final : public Selector, private RingIo {
     std::size_t sent = 0;   // of the first part; all of it if there is one
     std::size_t total = 0;  // so far
     std::size_t left = 0;
+    bool stopped = false;
     Send* next = nullptr;  // among the spare ones
     void release() noexcept;
   };
@@ -97,11 +99,13 @@ class UringSelector final : public Selector, private RingIo {
 
   // --- RingIo: ring_operations.cc ---
   std::uint64_t enter(int fd, IoClient& client) override;
-  std::size_t leave(std::uint64_t id) noexcept override;
-  void receive(std::uint64_t id, BufferPool& pool) override;
+  void leave(std::uint64_t id) noexcept override;
+  bool receive(std::uint64_t id, BufferPool& pool) override;
   void stop(std::uint64_t id) noexcept override;
   void send(std::uint64_t id, ByteBuf&& bytes) override;
   void send(std::uint64_t id, std::span<const ByteBuf* const> parts) override;
+  void stopSending(std::uint64_t id) noexcept override;
+  bool finishSend(std::uint64_t id, RingCompletion& completion, ByteBuf& rest) override;
   void submit() noexcept override { flush(); }
   std::size_t waitingBlocks() const noexcept override { return buffers_.waiting(); }
   std::size_t receiveSize() const noexcept override { return ReceiveBuffers::kSize; }
@@ -110,7 +114,8 @@ class UringSelector final : public Selector, private RingIo {
   io_uring_sqe& begin(Slot& slot, Kind kind, std::uint8_t operation);
   void beginReceive(Slot& slot);
   void sendRest(Slot& slot);
-  bool sendEnded(Slot& slot, RingCompletion& completion);
+  bool sendEnded(Slot& slot, RingCompletion& completion, ByteBuf& rest);
+  void cancel(Slot& slot, Kind kind) noexcept;
   Send* takeSend();
   void deliverOne(const Done& done, bool moreNow, IoLoop& loop);
   bool ended(Slot& slot, Kind kind, const Done& done);
@@ -121,7 +126,6 @@ class UringSelector final : public Selector, private RingIo {
 
   /// Only the thread that opened the ring may use it; at a loop's end others may come by.
   bool isUsable() const noexcept { return ring_.isOpen() && owner_ == std::this_thread::get_id(); }
-  std::size_t sentBy(const Slot& slot) const noexcept;
   io_uring_sqe& entry();
   void flush() noexcept;
   void collect(std::vector<ReadyEvent>& found);
@@ -135,6 +139,8 @@ class UringSelector final : public Selector, private RingIo {
   const Uring::Sizes sizes_;
   Uring ring_;
   std::thread::id owner_;
+  bool hasCancels_ = false;  // queued: they keep files open
+  io_uring_sqe scratch_{};   // for who must not use the ring
   ReceiveBuffers buffers_;
   std::vector<Poll> polls_;
   std::vector<std::uint32_t> freePolls_;

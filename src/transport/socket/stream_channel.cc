@@ -114,21 +114,26 @@ Result<void> StreamChannel::enterReadiness() {
   return added;
 }
 
+// The ring may have work under way. It is told to stop, and keeps the channel until it has.
 void StreamChannel::doDeregister() noexcept {
   leaveRing();
   socket_.remove();
+  if (ringId_ == 0) return;
+  if (way_ != Way::leaving && !sending_) {
+    ring_->leave(std::exchange(ringId_, 0));
+  } else if (!awaited_) {
+    awaited_ = true;
+    ref();
+  }
 }
 
 void StreamChannel::doClose() noexcept {
   // The ring may have gone with its loop.
-  if (RingIo* ring = ringId_ == 0 ? nullptr : loop().io().ring()) {
-    const std::size_t sent = ring->leave(ringId_);
-    // What was under way may have arrived all the same.
-    if (sending_ && !handOverDone()) wroteAtLast(sent);
-  }
+  if (RingIo* ring = ringId_ == 0 ? nullptr : loop().io().ring()) ring->leave(ringId_);
   ringId_ = 0;
   early_.reset();
   socket_.close();
+  if (std::exchange(awaited_, false)) unref();  // whoever closes it has a reference of his own
 }
 
 Result<void> StreamChannel::doBind(const SocketAddress& local) {
@@ -229,6 +234,10 @@ void StreamChannel::doBeginRead() {
 void StreamChannel::doStopRead() {
   leaveRing();
   socket_.unwant(kInput);
+  // Failures are seen all the same.
+  if (ring_ == nullptr || way_ != Way::readiness || socket_.isRegistered() || parked_) return;
+  if (!connected_ || !isRegistered()) return;
+  if (Result<void> entered = enterReadiness(); !entered) failWith(entered.error());
 }
 
 [[gnu::always_inline]] inline internal::Block* StreamChannel::receive(
@@ -328,7 +337,9 @@ void StreamChannel::inputFailed(std::ptrdiff_t got) {
 void StreamChannel::ready(std::uint32_t events) noexcept {
   const EventScope<StreamChannel, &StreamChannel::writeWhole> scope(*this);
   // The usual: something to read, and somebody who wants it.
-  if (__builtin_expect(events == kReadable && isUsual(), 1)) return readUsual();
+  if (__builtin_expect(events == kReadable && early_ == nullptr && isUsual(), 1)) {
+    return readUsual();
+  }
   readEvents(events);
 }
 
@@ -433,7 +444,8 @@ int StreamChannel::writeAll(OutboundBuffer& out) {
   for (int turns = settings().writeSpinCount; out.hasFlushed() && turns > 0; --turns) {
     const std::ptrdiff_t wrote = writeOnce(out);
     if (wrote < 0) return writeFailed(static_cast<int>(-wrote));
-    if (!isOpen()) return 0;  // a listener closed it
+    if (!isOpen()) return 0;                                            // a listener closed it
+    if (way_ == Way::ring) return out.hasFlushed() ? doWrite(out) : 0;  // or made it change its way
   }
   return 0;
 }

@@ -58,6 +58,7 @@ class StreamChannel final : private IoClient, public Channel {
   void doBeginRead() override;
   void doStopRead() override;
   int doWrite(OutboundBuffer& out) override;
+  bool doFinishWrite() override;
   bool acceptsMessage(const Message& msg) const override;
   bool isActiveNow() const noexcept override { return connected_; }
   bool canLinger() const noexcept override { return true; }
@@ -112,7 +113,7 @@ class StreamChannel final : private IoClient, public Channel {
   bool passEarly();
   bool sendByRing(ByteBuf& bytes) noexcept;
   int writeByRing(OutboundBuffer& out);
-  void ringSent(int result);
+  void ringSent(const RingCompletion& completion);
   Error ioError(int error, const char* operation) const;
 
   /// Bursts in a row that one block of the ring would have had room for: small messages, again.
@@ -137,6 +138,7 @@ class StreamChannel final : private IoClient, public Channel {
   std::uint8_t odd_ = 0;
   Way way_ = Way::readiness;
   bool sending_ = false;          // by the ring
+  bool awaited_ = false;          // deregistered, and kept alive until the ring is done
   std::uint8_t fullReads_ = 0;    // in a row, by the ring
   std::uint8_t smallBursts_ = 0;  // in a row, by readiness
   bool parked_ = false;           // out of the engine, which would report a hang-up again and again

@@ -24,6 +24,8 @@ namespace millrace {
 
 namespace {
 
+/// Bytes of one sending operation, about.
+constexpr std::size_t kMaxSend = std::size_t{1} << 20;
 /// Messages in one sending operation.
 constexpr std::size_t kMostParts = 64;
 /// Reads in a row that left no room: this is bulk.
@@ -44,9 +46,14 @@ bool StreamChannel::mayUseRing() const noexcept {
 // Nothing may be left to read by other means: it would come too late.
 bool StreamChannel::goToRing() {
   if (Result<void> set = setBlocking(socket_.fd(), Blocking::yes); !set) return false;
-  socket_.remove();
   if (ringId_ == 0) ringId_ = ring_->enter(socket_.fd(), *this);
-  ring_->receive(ringId_, pool());
+  if (!ring_->receive(ringId_, pool())) {
+    ring_->leave(std::exchange(ringId_, 0));
+    static_cast<void>(setBlocking(socket_.fd(), Blocking::no));
+    smallBursts_ = 0;  // perhaps later
+    return false;
+  }
+  socket_.remove();
   way_ = Way::ring;
   readable_ = false;
   fullReads_ = 0;
@@ -58,7 +65,8 @@ void StreamChannel::leaveRing() {
   if (way_ != Way::ring) return;
   way_ = Way::leaving;
   smallBursts_ = 0;
-  if (sending_) ring_->submit();  // while the kernel still may wait with it
+  // The kernel would not wait with it any more; what is left goes the other way.
+  if (sending_) ring_->stopSending(ringId_);
   static_cast<void>(setBlocking(socket_.fd(), Blocking::no));
   ring_->stop(ringId_);
 }
@@ -80,6 +88,7 @@ void StreamChannel::goToReadiness() {
 
 // After a burst by readiness: whether the ring would do.
 void StreamChannel::considerRing(std::size_t total) {
+  if (way_ != Way::readiness) return;  // a handler asked for input meanwhile, and so it went there
   if (total >= ring_->receiveSize()) {
     smallBursts_ = 0;
     return;
@@ -93,11 +102,17 @@ void StreamChannel::considerRing(std::size_t total) {
 // --- completions ---
 
 void StreamChannel::completed(const RingCompletion& completion) noexcept {
+  ChannelPtr last;  // outlives the scope
   const EventScope<StreamChannel, &StreamChannel::sendByRing> scope(*this);
   if (completion.kind == RingCompletion::sent) {
-    ringSent(completion.result);
+    ringSent(completion);
   } else {
     ringReceived(completion);
+  }
+  if (__builtin_expect(awaited_, 0) && way_ != Way::leaving && !sending_) {
+    awaited_ = false;
+    last = ChannelPtr::adopt(this);
+    if (!isRegistered() && ringId_ != 0) ring_->leave(std::exchange(ringId_, 0));
   }
 }
 
@@ -124,7 +139,7 @@ inline void StreamChannel::takeReceived(ByteBuf&& bytes, bool moreNow) {
   }
   if (isUsual()) allowSolo();
   passRead(Message(std::move(bytes)));
-  if (!moreNow || !mayContinueBurst()) endBurst(true);
+  if (!moreNow || !mayContinueBurst() || !mayReadOn()) endBurst(true);
 }
 
 void StreamChannel::ringEnded(int result) {
@@ -141,16 +156,17 @@ void StreamChannel::ringEnded(int result) {
 
 // What came when nobody wanted it. True if all of it is gone now, and the burst may go on.
 bool StreamChannel::passEarly() {
-  std::unique_ptr<std::vector<ByteBuf>> early = std::move(early_);
   std::size_t passed = 0;
-  for (ByteBuf& each : *early) {
-    if (passed != 0 && !mayContinueBurst()) break;
-    ++passed;
-    passRead(Message(std::move(each)));
+  while (passed < early_->size() && (passed == 0 || mayContinueBurst())) {
+    ByteBuf next = std::move((*early_)[passed++]);
+    passRead(Message(std::move(next)));
+    if (early_ == nullptr) return false;  // it was closed
   }
-  if (passed == early->size()) return mayContinueBurst();
-  early->erase(early->begin(), early->begin() + static_cast<std::ptrdiff_t>(passed));
-  early_ = std::move(early);
+  if (passed == early_->size()) {
+    early_.reset();
+    return mayContinueBurst();
+  }
+  early_->erase(early_->begin(), early_->begin() + static_cast<std::ptrdiff_t>(passed));
   return false;
 }
 
@@ -176,6 +192,10 @@ int StreamChannel::writeByRing(OutboundBuffer& out) {
     if (each == nullptr) break;
     bytes += each->readableBytes();
     parts[count] = each;
+    if (bytes >= kMaxSend) {
+      ++count;
+      break;
+    }
   }
   if (bytes == 0) {
     out.removeBytes(0);
@@ -187,15 +207,31 @@ int StreamChannel::writeByRing(OutboundBuffer& out) {
   return 0;
 }
 
-void StreamChannel::ringSent(int result) {
+// The kernel may have taken it long ago, or does so when it is asked.
+bool StreamChannel::doFinishWrite() {
+  if (!sending_) return false;
+  ByteBuf rest;
+  RingCompletion completion{};
+  if (!ring_->finishSend(ringId_, completion, rest)) return false;
+  ringSent(completion);
+  return true;
+}
+
+void StreamChannel::ringSent(const RingCompletion& completion) {
+  const int result = completion.result;
   sending_ = false;
   if (!isOpen()) return;
   if (handOverDone()) {  // it was a message on its own
-    if (result < 0) {
+    if (completion.rest != nullptr) handBack(std::move(*completion.rest));
+    if (result >= 0) {
+      noteWritten(result);
+    } else if (completion.rest != nullptr) {
+      unexpected_ = result;  // as if it had waited with the others
+    } else {
+      if (isForeign(-result)) socket_.disown();
       closeNow(ioError(-result, "write"));
       return;
     }
-    noteWritten(result);
     flushAgain();
     return;
   }
