@@ -327,32 +327,6 @@ TEST_P(StreamRingEnd, GracefullySendsEverything) {
   EXPECT_TRUE(allMemoryIsHome());
 }
 
-// A slow peer is not one that reads nothing.
-TEST_P(StreamRingEnd, GracefullyWaitsForAPeerThatReadsSlowly) {
-  const std::string bytes = pattern(1 << 20);
-  auto [channel, peer] = link(
-      recording(log_),
-      [](Channel& ch) {
-        narrowAndReading(ch);
-        EXPECT_TRUE(ch.applyOption(options::lingerOnDrain, OptionValue(Duration(50ms))).ok());
-      },
-      4096);
-  const Future<void> sent = channel->send(ByteBuf::of(bytes));
-  settle();
-
-  const Future<void> closed = channel->closeGracefully();
-  std::string got;
-  while (got.size() < bytes.size()) {
-    const std::string part = peer.receive(std::min<std::size_t>(20'000, bytes.size() - got.size()));
-    if (part.empty()) break;
-    got += part;
-    loop().schedule(5ms, [] {}).future().sync();
-  }
-
-  EXPECT_TRUE(same(got, bytes));
-  EXPECT_TRUE(succeeds(sent));
-}
-
 // --- at once ---
 
 // C136: what was flushed gets a last attempt, also behind a send that the ring has just got
