@@ -15,7 +15,7 @@ NOT_MEASURED = "not measured"
 INSTRUCTIONS = "user instructions per message (C=16 P=1)"
 CALLS_NOISE = 0.05  # strace counts to about 0.02
 PEERS_TO_BEAT = ("asio", "libuv", "libevent", "netty")  # bare512 and uring are limits, not peers
-RING_MIB = 4.5  # 1024 blocks of 4 KiB for the kernel to fill, and the ring: for any number of connections
+RING_MIB = 1.0  # the ring, its queues and the receive buffers that wait
 
 
 def extent(cells, group):
