@@ -212,7 +212,6 @@ UringSupport probeUring() {
   }
   found.usable = true;
   found.deferred = ring->isDeferred();
-  found.zeroCopySend = true;
   return found;
 }
 

@@ -23,8 +23,7 @@ namespace millrace {
 struct UringSupport {
   bool usable = false;
   bool deferred = false;  ///< completions are worked on only when the thread asks for them
-  bool zeroCopySend = false;
-  std::string why;  ///< not usable: the reason, and what to do
+  std::string why;        ///< not usable: the reason, and what to do
 };
 
 /// Opens a small ring, looks, and closes it. Any thread.

@@ -57,8 +57,6 @@ class MILLRACE_API RingIo {
   /// Looks whether a send is over, ahead of its turn: then it does not complete any more, and this
   /// is what it would have brought. `rest` is where completion.rest points to, if there is one.
   virtual bool finishSend(std::uint64_t id, RingCompletion& completion, ByteBuf& rest) = 0;
-  /// What was begun reaches the kernel now, and not when the turn ends.
-  virtual void submit() noexcept = 0;
   /// Blocks that wait for bytes, of all clients together.
   virtual std::size_t waitingBlocks() const noexcept = 0;
   /// Bytes that one block of receive() has room for.

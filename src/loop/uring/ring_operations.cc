@@ -268,7 +268,8 @@ void UringSelector::deliver(IoLoop& loop) {
   if (ring_.queued() != 0 && loop.hasTasks()) static_cast<void>(ring_.submit());
 }
 
-// True if the operation goes on, or was begun anew because only the kernel had ended it.
+// True if the operation is over for its client; false if it goes on, or was begun anew because only
+// the kernel had ended it.
 inline bool UringSelector::ended(Slot& slot, Kind kind, const Done& done) {
   if (__builtin_expect((done.flags & IORING_CQE_F_MORE) != 0, 1)) return false;
   --slot.inFlight;

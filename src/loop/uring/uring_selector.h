@@ -106,7 +106,6 @@ class UringSelector final : public Selector, private RingIo {
   void send(std::uint64_t id, std::span<const ByteBuf* const> parts) override;
   void stopSending(std::uint64_t id) noexcept override;
   bool finishSend(std::uint64_t id, RingCompletion& completion, ByteBuf& rest) override;
-  void submit() noexcept override { flush(); }
   std::size_t waitingBlocks() const noexcept override { return buffers_.waiting(); }
   std::size_t receiveSize() const noexcept override { return ReceiveBuffers::kSize; }
 
