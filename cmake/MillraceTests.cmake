@@ -52,13 +52,20 @@ function(millrace_add_layer_tests program layer label)
   millrace_compile_options(${program})
   target_compile_options(${program} PRIVATE "${millrace_pch_options}")
   target_link_libraries(${program} PRIVATE millrace_test_support)
+  if(layer STREQUAL "tls")  # its tests look into OpenSSL, too
+    target_link_libraries(${program} PRIVATE millrace_tls_for_tests OpenSSL::SSL OpenSSL::Crypto)
+  endif()
   target_precompile_headers(${program} REUSE_FROM millrace_test_support)
   set_target_properties(${program} PROPERTIES UNITY_BUILD ${MILLRACE_UNITY_TESTS}
                                               UNITY_BUILD_BATCH_SIZE 10)
   millrace_discover_tests(${program} ${layer} ${label})
 endfunction()
 
-foreach(layer IN LISTS millrace_core_layers ITEMS integration fault)
+set(millrace_tested_layers ${millrace_core_layers} integration fault)
+if(millrace_has_tls)
+  list(APPEND millrace_tested_layers tls)
+endif()
+foreach(layer IN LISTS millrace_tested_layers)
   file(GLOB_RECURSE tests CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/${layer}/*_test.cc")
   if(NOT millrace_has_uring)  # tests of what is inside of the engine
     list(FILTER tests EXCLUDE REGEX "/(uring|receive_buffers)_test\\.cc$")

@@ -48,6 +48,14 @@
 #include <millrace/loop/watch.h>
 #include <millrace/sys/events.h>
 #include <millrace/sys/socket_address.h>
+#include <millrace/tls/alpn_handler.h>
+#include <millrace/tls/optional_tls_handler.h>
+#include <millrace/tls/tls_context.h>
+#include <millrace/tls/tls_error.h>
+#include <millrace/tls/tls_events.h>
+#include <millrace/tls/tls_handler.h>
+#include <millrace/tls/tls_identity.h>
+#include <millrace/tls/tls_info.h>
 #include <millrace/transport/multicast.h>
 #include <millrace/transport/transports.h>
 #include <millrace/transport/unix_channel.h>

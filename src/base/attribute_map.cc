@@ -36,6 +36,12 @@ AttributeMap::Value AttributeMap::putIfAbsent(const Key& key, Value value) {
   return value;
 }
 
+void AttributeMap::clear() {
+  std::vector<Entry> taken;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  taken.swap(entries_);
+}
+
 std::size_t AttributeMap::size() const {
   std::lock_guard lock(mutex_);
   return entries_.size();

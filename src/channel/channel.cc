@@ -9,6 +9,7 @@
 #include <millrace/base/attribute_map.h>
 #include <millrace/base/log.h>
 #include <millrace/channel/channel.h>
+#include <millrace/channel/channel_events.h>
 #include <millrace/channel/message.h>
 #include <millrace/loop/event_loop.h>
 #include <millrace/sys/socket_address.h>
@@ -226,7 +227,12 @@ void Channel::flushNow() {
 }
 
 Future<void> Channel::shutdownOutput() {
-  return hopWithFuture([this](Promise<void>&& done) { shutdownOutputInLoop(std::move(done)); });
+  return hopWithFuture([this](Promise<void>&& done) {
+    if (isActive() && (flags_ & (kOutputEnded | kEndOutputAfterFlush)) == 0) {
+      pipeline_.fireUserEventTriggered(Message(EndingOutput{}));
+    }
+    shutdownOutputInLoop(std::move(done));
+  });
 }
 
 Future<void> Channel::closeGracefully() {

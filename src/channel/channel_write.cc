@@ -278,7 +278,9 @@ void Channel::updateWritability() noexcept {
 
 // Reads rest while nothing more can be written.
 void Channel::updatePause() {
-  const bool wanted = settings_->pauseReadsWhenUnwritable && !has(kWritableBit) && !isLingering();
+  bool wanted = settings_->pauseReadsWhenUnwritable && !has(kWritableBit);
+  if (readPause_ != ReadPause::automatic) wanted = readPause_ == ReadPause::always;
+  if (isLingering()) wanted = false;
   if (wanted == ((flags_ & kPaused) != 0)) return;
   if (wanted) {
     mark(kPaused);
@@ -288,6 +290,11 @@ void Channel::updatePause() {
   }
   unmark(kPaused);
   if ((flags_ & (kReadWanted | kInputEnded)) == kReadWanted && isOpen()) doBeginRead();
+}
+
+void Channel::setReadPause(ReadPause when) {
+  readPause_ = when;
+  if (local_ != nullptr && isOpen()) updatePause();
 }
 
 void Channel::tellWritability() {

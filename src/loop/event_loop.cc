@@ -145,6 +145,7 @@ void EventLoop::becameIdle() {
     if (parts_->registrations() == 0) parts_->onIdle(*this);
   });
 }
+AttributeMap& EventLoop::attributes() const noexcept { return parts_->attributes; }
 LoopAttachment* EventLoop::attachment() const noexcept { return parts_->upper.get(); }
 
 LoopMetrics EventLoop::metrics() const {

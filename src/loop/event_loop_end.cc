@@ -238,6 +238,7 @@ void EventLoop::Parts::endInLoop() {
   if (upper != nullptr) upper->addTo(report);
   attached = nullptr;
   upper.reset();
+  attributes.clear();
   used.flush(in.inbox.pool());
   if (!real) time->removeListener(*this);
   if (engineAttached) io->detach();

@@ -12,6 +12,7 @@
 #include "loop/post_stream.h"
 
 #include <millrace/base/atomic.h>
+#include <millrace/base/attribute_map.h>
 #include <millrace/base/clock.h>
 #include <millrace/base/manual_clock.h>
 #include <millrace/concurrent/inbox.h>
@@ -224,6 +225,8 @@ struct EventLoop::Parts final : IoLoop, ClockListener {
   Atomic<std::int64_t> turnBegan{0};              // real nanoseconds; 0 while it waits
   std::atomic<std::size_t> aboveCount{0};         // what the layer above has registered
   AttachmentFigures aboveFigures;
+
+  AttributeMap attributes;  // of others; has a lock of its own
 
   // --- loop thread only ---
   std::unique_ptr<LoopAttachment> upper;  // what the layer above keeps here

@@ -89,6 +89,9 @@ class MILLRACE_API AttributeMap {
     return std::static_pointer_cast<T>(putIfAbsent(key, std::move(made)));
   }
 
+  /// Takes all values out; they are let go without the lock.
+  void clear();
+
   /// How many attributes there are, for tests and dumps.
   std::size_t size() const;
   /// The names of the attributes there are, oldest first, for dumps.

@@ -11,4 +11,8 @@ struct InputShutdown {};
 /// loop. What a handler flushes now is still sent; what it flushes later fails. No input follows.
 struct ClosingGracefully {};
 
+/// Channel::shutdownOutput() was called: what a handler flushes now is still sent before the end of the
+/// stream; what it flushes later fails. Input goes on.
+struct EndingOutput {};
+
 }  // namespace millrace

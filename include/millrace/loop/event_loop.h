@@ -20,6 +20,7 @@
 
 namespace millrace {
 
+class AttributeMap;
 class EventLoopGroup;
 class IoHandler;
 class LoopAttachment;
@@ -105,6 +106,8 @@ class MILLRACE_API EventLoop final : public EventExecutor, public RefCounted<Eve
   std::int64_t threadId() const noexcept;
   /// Where it gets its time from.
   Clock& clock() const noexcept;
+  /// Values that others hang on it; they go when the loop has shut down, on its thread.
+  AttributeMap& attributes() const noexcept;
 
   // --- driving by hand ---
   /// One turn that waits for work until `until` at the most. Returns how many tasks and events it

@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: Apache-2.0
+// What comes and goes once the handshake is done, and how a connection ends.
+#include "tls/connection.h"
+
+#include <millrace/channel/channel_events.h>
+#include <millrace/channel/channel_option.h>
+#include <millrace/channel/context.h>
+#include <millrace/loop/event_loop.h>
+#include <millrace/sys/socket_address.h>
+#include <millrace/tls/tls_events.h>
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+namespace millrace::tls {
+
+namespace {
+
+/// The largest message of plaintext that goes to the next handler.
+constexpr std::size_t kLargestMessage = 64 * 1024;
+constexpr std::size_t kNoLimit = std::numeric_limits<std::size_t>::max();
+
+}  // namespace
+
+// --- reading ---
+
+void Connection::read(ByteBuf&& ciphertext) {
+  inBurst_ = true;
+  switch (stage_) {
+    case Stage::hello:
+      return lookAtHello(std::move(ciphertext));
+    case Stage::queued:
+      return session_->feed(std::move(ciphertext));
+    case Stage::working:
+      if (!early_) {
+        early_ = std::move(ciphertext);
+      } else {
+        early_.writeBytes(ciphertext.data());
+      }
+      return;
+    case Stage::handshaking:
+      session_->feed(std::move(ciphertext));
+      return isAdmitted_ ? step() : enterGate();
+    case Stage::open:
+      if (gotClose_) return;
+      session_->feed(std::move(ciphertext));
+      return readPlaintext();
+    default:
+      return;  // what comes after the end is nobody's
+  }
+}
+
+void Connection::readComplete() {
+  inBurst_ = false;
+  const bool hasFired = std::exchange(hasFired_, false);
+  // Without auto read somebody has asked for a message, and none has come yet.
+  const bool wantsMore = stage_ != Stage::failed && (!hasFired || stage_ != Stage::open);
+  if (wantsMore && !channel().isAutoRead()) ctx_->read();
+  ctx_->fireChannelReadComplete();
+}
+
+void Connection::readPlaintext() {
+  const std::shared_ptr<Connection> alive = shared_from_this();
+  inRecord_ += session_->buffered();
+  for (bool goesOn = session_->buffered() != 0; goesOn;) {
+    // Plaintext is never longer than its ciphertext.
+    ByteBuf plaintext = ctx_->allocate(std::clamp<std::size_t>(inRecord_, 64, kLargestMessage));
+    const Session::Step step = session_->read(plaintext);
+    if (step == Session::Step::wantsInput && plaintext) {
+      inRecord_ = 0;
+    } else {
+      inRecord_ -= std::min(inRecord_, plaintext.readableBytes());
+    }
+    if (session_->hasOutput()) sendOutput();  // new keys are answered
+    if (plaintext && !isClosing_) {
+      hasFired_ = true;
+      ctx_->fireChannelRead(Message(std::move(plaintext)));
+      if (ctx_ == nullptr || stage_ != Stage::open) return;
+    }
+    goesOn = afterRead(step);
+  }
+}
+
+bool Connection::afterRead(Session::Step step) {
+  switch (step) {
+    case Session::Step::done:
+      return true;
+    case Session::Step::wantsInput:
+      return false;
+    case Session::Step::closed:
+      peerClosed();
+      return false;
+    case Session::Step::failed:
+      fail(session_->failure("TLS", who()));
+      return false;
+  }
+  return false;
+}
+
+void Connection::peerClosed() {
+  gotClose_ = true;
+  ctx_->fireUserEventTriggered(Message(TlsCloseCompletion{}));
+  if (ctx_ == nullptr || stage_ != Stage::open) return;
+  if (isClosing_) return closeIfOver();
+  const Result<OptionValue> half = channel().lookUpOption(options::allowHalfClosure);
+  if (half && std::get<bool>(*half) && !saidClose_) {
+    ctx_->fireUserEventTriggered(Message(InputShutdown{}));
+    return;
+  }
+  close({});
+}
+
+bool Connection::inputShutdown() {
+  if (stage_ == Stage::open && gotClose_) return true;  // told already
+  if (stage_ == Stage::open && !isClosing_) {
+    ctx_->fireExceptionCaught(Error(make_error_code(TlsErrc::truncated), "TLS", who()));
+    return false;
+  }
+  if (stage_ != Stage::failed && stage_ != Stage::open) {
+    fail(Error(Errc::closed, "TLS handshake", who() + " has ended its stream"));
+  }
+  return false;
+}
+
+// --- writing ---
+
+void Connection::write(ByteBuf&& plaintext, Promise<void>&& done) {
+  if (stage_ == Stage::failed || stage_ == Stage::gone || isClosing_ || saidClose_) {
+    done.tryFailure(failure_ ? failure_ : Error(Errc::closed, "write", "TLS to " + who()));
+    return;
+  }
+  held_.add(channel(), std::move(plaintext), std::move(done));
+}
+
+void Connection::flush() {
+  held_.flush();
+  if (stage_ == Stage::open && held_.flushed() != 0) seal(kRound);
+  if (ctx_ != nullptr) ctx_->flush();
+}
+
+// Encrypts what was flushed, up to `budget` bytes. The rest follows when the kernel has taken these: a peer
+// that does not read costs plaintext, not both.
+void Connection::seal(std::size_t budget) {
+  if (roundUnderWay_ && budget != kNoLimit) return;
+  while (held_.flushed() != 0 && budget != 0) {
+    dropCancelled();
+    if (held_.flushed() == 0) break;
+    const bool isAlone = held_.flushed() == 1;
+    const bool isLarge = held_.front().readableBytes() >= Session::kRecord / 2;
+    if (!(isAlone || isLarge ? sealFront(budget) : gather(budget))) {
+      return fail(session_->failure("TLS", who()));
+    }
+  }
+  sendSealed(held_.flushed() != 0);
+}
+
+void Connection::dropCancelled() {
+  while (held_.flushed() != 0 && !held_.beginFront()) held_.pop(channel());
+}
+
+bool Connection::sealFront(std::size_t& budget) {
+  ByteBuf& bytes = held_.front();
+  const std::size_t count = std::min(bytes.readableBytes(), budget);
+  if (session_->write(bytes.data().first(count)) != Session::Step::done) return false;
+  bytes.skipBytes(count);
+  budget -= count;
+  if (!bytes) sealed_.push_back(held_.pop(channel()));
+  return true;
+}
+
+// Small writes share a record.
+bool Connection::gather(std::size_t& budget) {
+  ByteBuf record = ctx_->allocate(Session::kRecord);
+  while (held_.flushed() != 0) {
+    dropCancelled();
+    if (held_.flushed() == 0) break;
+    ByteBuf& bytes = held_.front();
+    if (bytes.readableBytes() > Session::kRecord - record.readableBytes()) break;
+    record.writeBytes(bytes.data());
+    sealed_.push_back(held_.pop(channel()));
+  }
+  budget -= std::min(budget, record.readableBytes());
+  return session_->write(record.data()) == Session::Step::done;
+}
+
+// The last of the buffers carries those who wait for what is in them.
+void Connection::sendSealed(bool goesOn) {
+  ByteBuf last;
+  session_->output([&](ByteBuf&& bytes) {
+    if (last && ctx_ != nullptr) ctx_->write(Message(std::move(last)));
+    last = std::move(bytes);
+  });
+  if (ctx_ == nullptr) return;
+  sealed_.erase(std::remove_if(sealed_.begin(), sealed_.end(),
+                               [](const Promise<void>& each) { return !each.valid(); }),
+                sealed_.end());
+  if (!goesOn && sealed_.empty()) {
+    if (last) ctx_->write(Message(std::move(last)));
+    return;
+  }
+  if (!goesOn && sealed_.size() == 1) {
+    Promise<void> done = std::move(sealed_.front());
+    sealed_.clear();
+    ctx_->write(Message(std::move(last)), std::move(done));
+    return;
+  }
+  roundUnderWay_ = goesOn;
+  Promise<void> all(channel().loop());
+  all.future().addListener([self = goesOn ? shared_from_this() : nullptr,
+                            waiting = std::exchange(sealed_, {})](const Result<void>& result) {
+    for (const Promise<void>& each : waiting) each.tryComplete(result);
+    if (self == nullptr) return;
+    self->roundUnderWay_ = false;
+    if (self->ctx_ == nullptr || self->stage_ != Stage::open || !result.ok()) return;
+    self->seal(kRound);
+    if (self->ctx_ != nullptr) self->ctx_->flush();
+  });
+  ctx_->write(Message(std::move(last)), std::move(all));
+}
+
+void Connection::sendOutput() {
+  if (!session_->hasOutput()) return;
+  session_->output([this](ByteBuf&& bytes) {
+    if (ctx_ != nullptr) ctx_->write(Message(std::move(bytes)));
+  });
+  if (ctx_ != nullptr) ctx_->flush();
+}
+
+// --- the end ---
+
+void Connection::close(Promise<void>&& done) {
+  const std::shared_ptr<Connection> alive = shared_from_this();
+  if (stage_ != Stage::open || (saidClose_ && closeIsSent_ && gotClose_)) {
+    if (stage_ != Stage::failed && stage_ != Stage::gone && stage_ != Stage::open) {
+      const Error why(Errc::closed, "TLS handshake", "the channel is closed");
+      abandon(why);
+      failHeld(why);
+    }
+    if (ctx_ != nullptr) ctx_->close(std::move(done));
+    return;
+  }
+  closers_.push_back(std::move(done));
+  if (std::exchange(isClosing_, true)) return;
+  endOutput();
+  if (ctx_ == nullptr || stage_ != Stage::open) return;
+  if (settings().closeTimeout.count() <= 0) return finishClose();
+  setTimer(settings().closeTimeout, &Connection::finishClose);
+  channel().setReadPause(Channel::ReadPause::never);
+  if (!channel().isAutoRead()) ctx_->read();
+  closeIfOver();
+}
+
+void Connection::endOutput() {
+  if (stage_ != Stage::open || saidClose_) return;
+  if (held_.flushed() != 0) seal(kNoLimit);
+  if (ctx_ == nullptr || stage_ != Stage::open) return;
+  sayClose();
+  failHeld(Error(Errc::closed, "write", "TLS to " + who()));
+}
+
+void Connection::sayClose() {
+  saidClose_ = true;
+  session_->closeNotify();
+  ByteBuf last;
+  session_->output([&](ByteBuf&& bytes) { last = std::move(bytes); });
+  Promise<void> sent(channel().loop());
+  sent.future().addListener([self = shared_from_this()] {
+    self->closeIsSent_ = true;
+    self->closeIfOver();
+  });
+  ctx_->write(Message(std::move(last)), std::move(sent));
+  if (ctx_ != nullptr) ctx_->flush();
+}
+
+void Connection::closeIfOver() {
+  if (ctx_ != nullptr && isClosing_ && closeIsSent_ && gotClose_) finishClose();
+}
+
+void Connection::finishClose() {
+  if (ctx_ == nullptr) return;
+  if (timer_.valid()) timer_.cancel();
+  timer_ = {};
+  std::vector<Promise<void>> waiting = std::exchange(closers_, {});
+  Promise<void> done(channel().loop());
+  done.future().addListener([all = std::move(waiting)](const Result<void>& result) {
+    for (const Promise<void>& each : all) each.tryComplete(result);
+  });
+  ctx_->close(std::move(done));
+}
+
+void Connection::failHeld(const Error& why) {
+  while (!held_.empty()) {
+    const Promise<void> done = held_.pop(channel());
+    done.tryFailure(why);
+  }
+}
+
+void Connection::inactive() {
+  const std::shared_ptr<Connection> alive = shared_from_this();
+  const Error cause = channel().closeCause();
+  if (stage_ == Stage::open) {
+    const Error gone(Errc::closed, "write", "TLS to " + who());
+    if (!gotClose_ && !isClosing_ && !saidClose_ && !cause) {
+      ctx_->fireExceptionCaught(Error(make_error_code(TlsErrc::truncated), "TLS", who()));
+    }
+    if (ctx_ != nullptr) failHeld(cause ? cause : gone);
+  } else if (stage_ != Stage::failed && stage_ != Stage::gone && stage_ != Stage::idle) {
+    const Error why =
+        cause ? cause : Error(Errc::closed, "TLS handshake", who() + " has closed the connection");
+    abandon(why);
+    if (ctx_ != nullptr) failHeld(why);
+  }
+  for (const Promise<void>& each : std::exchange(closers_, {})) each.trySuccess();
+}
+
+void Connection::removed() {
+  const Error why(Errc::closed, "TLS", "its handler was removed");
+  Channel& left = channel();
+  Context* ctx = std::exchange(ctx_, nullptr);
+  if (timer_.valid()) timer_.cancel();
+  timer_ = {};
+  while (!held_.empty()) {
+    const Promise<void> done = held_.pop(left);
+    done.tryFailure(failure_ ? failure_ : why);
+  }
+  handshake_.tryFailure(failure_ ? failure_ : why);
+  for (const Promise<void>& each : std::exchange(closers_, {})) each.trySuccess();
+  // The session stays: it may be on the stack, or a thread of the pool may work on it.
+  ByteBuf unread = hello_ ? hello_->takeBytes() : ByteBuf();
+  if (stage_ == Stage::queued) unread = session_->takeInput();
+  hello_.reset();
+  if (stage_ != Stage::failed) stage_ = Stage::gone;
+  if (!left.isOpen()) return;
+  left.setReadPause(Channel::ReadPause::automatic);
+  if (unread) ctx->fireChannelRead(Message(std::move(unread)));
+}
+
+}  // namespace millrace::tls

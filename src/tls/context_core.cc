@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tls/context_core.h"
+
+#include "tls/credentials.h"
+#include "tls/session.h"
+
+#include <openssl/err.h>
+#include <openssl/sha.h>
+#include <openssl/x509v3.h>
+
+namespace millrace::tls {
+
+namespace {
+
+/// At most so many bytes of tickets that servers send; see SSL_CTX_set_num_tickets.
+constexpr std::size_t kTickets = 1;
+
+int coreIndex() {
+  static const int index = SSL_CTX_get_ex_new_index(0, nullptr, nullptr, nullptr, nullptr);
+  return index;
+}
+
+ContextCore& coreOf(const SSL* ssl) {
+  return *static_cast<ContextCore*>(SSL_CTX_get_ex_data(SSL_get_SSL_CTX(ssl), coreIndex()));
+}
+
+int useTicket(SSL* ssl, unsigned char* name, unsigned char* iv, EVP_CIPHER_CTX* cipher,
+              EVP_MAC_CTX* mac, int seal) {
+  return coreOf(ssl).tickets().use(name, iv, cipher, mac, seal == 1);
+}
+
+// A client that offers only what we do not speak would talk past us.
+int chooseProtocol(SSL*, const unsigned char** out, unsigned char* outSize, const unsigned char* in,
+                   unsigned int inSize, void* wanted) {
+  const auto& mine = *static_cast<const std::string*>(wanted);
+  unsigned char* chosen = nullptr;
+  const int found =
+      SSL_select_next_proto(&chosen, outSize, reinterpret_cast<const unsigned char*>(mine.data()),
+                            static_cast<unsigned int>(mine.size()), in, inSize);
+  if (found != OPENSSL_NPN_NEGOTIATED) return SSL_TLSEXT_ERR_ALERT_FATAL;
+  *out = chosen;
+  return SSL_TLSEXT_ERR_OK;
+}
+
+int keepSession(SSL* ssl, SSL_SESSION* session) {
+  const std::string* peer = peerOf(ssl);
+  if (peer == nullptr) return 0;
+  coreOf(ssl).sessions().put(*peer, SslSessionPtr(session));
+  return 1;  // it is ours now
+}
+
+void writeSecret(const SSL* ssl, const char* line) { coreOf(ssl).keyLog().write(line); }
+
+std::string wireForm(const std::vector<std::string>& protocols) {
+  std::string wire;
+  for (const std::string& each : protocols) {
+    wire += static_cast<char>(each.size());
+    wire += each;
+  }
+  return wire;
+}
+
+int numberOf(TlsVersion version) {
+  return version == TlsVersion::tls12 ? TLS1_2_VERSION : TLS1_3_VERSION;
+}
+
+}  // namespace
+
+SSL_CTX* Snapshot::contextFor(const std::string* name) const {
+  if (name == nullptr) return contexts.front().get();
+  if (const std::optional<std::string> normal = normalHostName(*name)) {
+    if (const std::optional<std::size_t> place = names.find(*normal)) {
+      return contexts[*place].get();
+    }
+  }
+  return settings.refuseUnknownNames ? nullptr : contexts.front().get();
+}
+
+ContextCore::ContextCore(const Settings& settings)
+    : isServer_(settings.isServer), tickets_(settings.ticketLifetime.count()) {
+  if (!settings.ticketKeys.empty()) tickets_.set(settings.ticketKeys);
+}
+
+Result<std::shared_ptr<ContextCore>> ContextCore::make(const Settings& settings) {
+  std::shared_ptr<ContextCore> core(new ContextCore(settings));
+  if (Result<void> opened = core->keyLog_.open(settings.keyLogFile); !opened) return opened.error();
+  Result<std::shared_ptr<const Snapshot>> first = core->load(settings);
+  if (!first) return first.error();
+  core->snapshot_ = std::move(*first);
+  return core;
+}
+
+std::shared_ptr<const Snapshot> ContextCore::snapshot() const {
+  const std::lock_guard lock(mutex_);
+  return snapshot_;
+}
+
+Result<void> ContextCore::reload(const Settings& settings) {
+  const std::lock_guard one(reloading_);
+  Result<std::shared_ptr<const Snapshot>> next = load(settings);
+  if (!next) {
+    count(counters.failedReloads);
+    return next.error();
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    snapshot_.swap(*next);
+  }
+  count(counters.reloads);
+  return {};
+}
+
+Result<std::shared_ptr<const Snapshot>> ContextCore::load(const Settings& settings) {
+  auto snapshot = std::make_shared<Snapshot>(settings);
+  snapshot->alpn = wireForm(settings.alpn);
+  Result<SslCtxPtr> first =
+      loadOne(*snapshot, settings.identity ? &*settings.identity : nullptr, {});
+  if (!first) return first.error();
+  snapshot->contexts.push_back(std::move(*first));
+  for (const Settings::Named& each : settings.named) {
+    Result<SslCtxPtr> made = loadOne(*snapshot, &each.identity, each.name);
+    if (!made) return made.error();
+    snapshot->names.add(each.name, snapshot->contexts.size());
+    snapshot->contexts.push_back(std::move(*made));
+  }
+  return std::shared_ptr<const Snapshot>(std::move(snapshot));
+}
+
+Result<SslCtxPtr> ContextCore::loadOne(const Snapshot& snapshot, const TlsIdentity* identity,
+                                       const std::string& name) {
+  SslCtxPtr ctx(SSL_CTX_new(isServer_ ? TLS_server_method() : TLS_client_method()));
+  if (!ctx) return credentialsError("OpenSSL", "gives no context: " + takeReason());
+  SSL_CTX_set_ex_data(ctx.get(), coreIndex(), this);
+  if (Result<void> good = setUp(ctx.get(), snapshot, name); !good) return good.error();
+  if (identity != nullptr) {
+    if (Result<void> good = useIdentity(ctx.get(), *identity); !good) return good.error();
+  }
+  setUpCallbacks(ctx.get(), snapshot);
+  return ctx;
+}
+
+Result<void> ContextCore::setUp(SSL_CTX* ctx, const Snapshot& snapshot, const std::string& name) {
+  const Settings& settings = snapshot.settings;
+  SSL_CTX_set_min_proto_version(ctx, numberOf(settings.oldest));
+  SSL_CTX_set_max_proto_version(ctx, numberOf(settings.newest));
+  SSL_CTX_set_options(ctx, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION |
+                               SSL_OP_CIPHER_SERVER_PREFERENCE | SSL_OP_PRIORITIZE_CHACHA);
+  SSL_CTX_set_mode(ctx, SSL_MODE_RELEASE_BUFFERS | SSL_MODE_ENABLE_PARTIAL_WRITE |
+                            SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+  ERR_clear_error();
+  if (SSL_CTX_set_cipher_list(ctx, settings.ciphers12.c_str()) != 1) {
+    return credentialsError("ciphers for TLS 1.2 \"" + settings.ciphers12 + "\"",
+                            "are none that OpenSSL knows: " + takeReason());
+  }
+  if (SSL_CTX_set_ciphersuites(ctx, settings.ciphers13.c_str()) != 1) {
+    return credentialsError("ciphers for TLS 1.3 \"" + settings.ciphers13 + "\"",
+                            "are none that OpenSSL knows: " + takeReason());
+  }
+  if (SSL_CTX_set1_groups_list(ctx, settings.groups.c_str()) != 1) {
+    return credentialsError("groups \"" + settings.groups + "\"",
+                            "are none that OpenSSL knows: " + takeReason());
+  }
+
+  const bool verifies = isServer_ ? settings.clientAuth != TlsClientAuth::none
+                                  : settings.trust->kind() != TlsTrust::Kind::insecure;
+  std::string believed;
+  if (settings.trust) {
+    if (Result<void> good = useTrust(ctx, *settings.trust, isServer_); !good) return good;
+    believed = settings.trust->source();
+    if (settings.trust->kind() == TlsTrust::Kind::file) {
+      Result<std::string> text = readFile(believed);
+      if (!text) return text.error();
+      believed = std::move(*text);
+    }
+  }
+  int mode = SSL_VERIFY_NONE;
+  if (verifies) mode = SSL_VERIFY_PEER | SSL_VERIFY_CLIENT_ONCE;
+  if (isServer_ && settings.clientAuth == TlsClientAuth::required) {
+    mode |= SSL_VERIFY_FAIL_IF_NO_PEER_CERT;
+  }
+  SSL_CTX_set_verify(ctx, mode, nullptr);
+  X509_VERIFY_PARAM* param = SSL_CTX_get0_param(ctx);
+  X509_VERIFY_PARAM_set_flags(param, X509_V_FLAG_PARTIAL_CHAIN | X509_V_FLAG_TRUSTED_FIRST);
+  X509_VERIFY_PARAM_set_hostflags(
+      param, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS | X509_CHECK_FLAG_NEVER_CHECK_SUBJECT);
+
+  // A session goes on only where the same name is served and the same clients are believed.
+  const std::string scope = name + '\n' + std::to_string(mode) + '\n' + believed;
+  unsigned char id[SHA256_DIGEST_LENGTH];
+  SHA256(reinterpret_cast<const unsigned char*>(scope.data()), scope.size(), id);
+  SSL_CTX_set_session_id_context(ctx, id, sizeof id);
+  return {};
+}
+
+void ContextCore::setUpCallbacks(SSL_CTX* ctx, const Snapshot& snapshot) {
+  const Settings& settings = snapshot.settings;
+  if (keyLog_.isOpen()) SSL_CTX_set_keylog_callback(ctx, &writeSecret);
+  if (isServer_) {
+    SSL_CTX_set_session_cache_mode(ctx, SSL_SESS_CACHE_OFF);  // tickets need no memory here
+    if (settings.resumption) {
+      SSL_CTX_set_tlsext_ticket_key_evp_cb(ctx, &useTicket);
+      SSL_CTX_set_num_tickets(ctx, kTickets);
+      SSL_CTX_set_timeout(
+          ctx, std::chrono::duration_cast<std::chrono::seconds>(settings.ticketLifetime).count());
+    } else {
+      SSL_CTX_set_options(ctx, SSL_OP_NO_TICKET);
+      SSL_CTX_set_num_tickets(ctx, 0);
+    }
+    if (!snapshot.alpn.empty()) {
+      SSL_CTX_set_alpn_select_cb(ctx, &chooseProtocol, const_cast<std::string*>(&snapshot.alpn));
+    }
+    return;
+  }
+  if (settings.resumption) {
+    SSL_CTX_set_session_cache_mode(ctx, SSL_SESS_CACHE_CLIENT | SSL_SESS_CACHE_NO_INTERNAL);
+    SSL_CTX_sess_set_new_cb(ctx, &keepSession);
+  } else {
+    SSL_CTX_set_session_cache_mode(ctx, SSL_SESS_CACHE_OFF);
+    SSL_CTX_set_options(ctx, SSL_OP_NO_TICKET);
+  }
+  if (!snapshot.alpn.empty()) {
+    SSL_CTX_set_alpn_protos(ctx, reinterpret_cast<const unsigned char*>(snapshot.alpn.data()),
+                            static_cast<unsigned int>(snapshot.alpn.size()));
+  }
+}
+
+}  // namespace millrace::tls
