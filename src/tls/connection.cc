@@ -71,11 +71,7 @@ void Connection::beginClient() {
   session_->allocateBy(ctx_);
   stage_ = Stage::handshaking;
   const bool verifies = settings().trust->kind() != TlsTrust::Kind::insecure;
-  if (!session_->setPeer(host_, port_, verifies)) {
-    fail(Error(make_error_code(TlsErrc::handshake), kOperation,
-               "\"" + host_ + "\" is neither a host name nor an address"));
-    return;
-  }
+  session_->setPeer(host_, port_, verifies);
   if (settings().resumption) session_->resume(context_.core().sessions().take(session_->peer()));
   finishStep(session_->handshake());
 }

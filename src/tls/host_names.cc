@@ -2,6 +2,7 @@
 #include "tls/host_names.h"
 
 #include <algorithm>
+#include <arpa/inet.h>
 
 namespace millrace::tls {
 
@@ -42,6 +43,12 @@ std::optional<std::string> normalHostName(std::string_view name) {
     if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
   }
   return normal;
+}
+
+bool isAddress(const std::string& text) {
+  in6_addr any{};
+  return inet_pton(AF_INET, text.c_str(), &any) == 1 ||
+         inet_pton(AF_INET6, text.c_str(), &any) == 1;
 }
 
 std::optional<std::string> normalPattern(std::string_view pattern) {

@@ -13,7 +13,9 @@ namespace millrace::tls {
 /// `name` in lower case and without a dot at its end; nothing if it is no host name: empty, too long, with
 /// characters that names do not have, or an address.
 std::optional<std::string> normalHostName(std::string_view name);
-/// The same for "*.example.org", which is allowed here, and keeps its star.
+/// True for "192.0.2.1" and "2001:db8::1".
+bool isAddress(const std::string& text);
+/// The same as normalHostName() for "*.example.org", which is allowed here, and keeps its star.
 std::optional<std::string> normalPattern(std::string_view pattern);
 
 /// Names to places. A star stands for one label, and an exact name goes before it.

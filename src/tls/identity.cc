@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "tls/host_names.h"
 #include "tls/openssl.h"
 
 #include <millrace/tls/tls_identity.h>
 
-#include <arpa/inet.h>
 #include <openssl/pem.h>
 #include <openssl/rand.h>
 #include <openssl/x509v3.h>
@@ -19,12 +19,6 @@ std::string textOf(const BioPtr& bio) {
   char* data = nullptr;
   const long size = BIO_get_mem_data(bio.get(), &data);
   return {data, static_cast<std::size_t>(size)};
-}
-
-bool isAddress(const std::string& name) {
-  in6_addr any{};
-  return inet_pton(AF_INET, name.c_str(), &any) == 1 ||
-         inet_pton(AF_INET6, name.c_str(), &any) == 1;
 }
 
 void addExtension(X509* certificate, int kind, const std::string& value) {
@@ -66,7 +60,7 @@ TlsIdentity TlsIdentity::selfSigned(const std::vector<std::string>& names) {
                                   "\" is no host name or address");
     }
     if (!alternatives.empty()) alternatives += ",";
-    alternatives += (isAddress(name) ? "IP:" : "DNS:") + name;
+    alternatives += (tls::isAddress(name) ? "IP:" : "DNS:") + name;
   }
 
   const tls::KeyPtr key(EVP_EC_gen("P-256"));

@@ -8,7 +8,6 @@
 #include <millrace/channel/context.h>
 
 #include <algorithm>
-#include <arpa/inet.h>
 #include <cstring>
 #include <openssl/err.h>
 #include <openssl/x509v3.h>
@@ -99,19 +98,22 @@ Session::~Session() {
   if (isHandshakeDone_) SSL_set_shutdown(ssl_.get(), SSL_SENT_SHUTDOWN | SSL_RECEIVED_SHUTDOWN);
 }
 
-bool Session::setPeer(const std::string& host, std::uint16_t port, bool verifies) {
+void Session::setPeer(const std::string& host, std::uint16_t port, bool verifies) {
   peer_ = host + ":" + std::to_string(port);
   SSL_set_verify(ssl_.get(), SSL_get_verify_mode(ssl_.get()), &onVerify);
   X509_VERIFY_PARAM* param = SSL_get0_param(ssl_.get());
-  in6_addr address{};
-  if (inet_pton(AF_INET, host.c_str(), &address) == 1 ||
-      inet_pton(AF_INET6, host.c_str(), &address) == 1) {
-    return !verifies || X509_VERIFY_PARAM_set1_ip_asc(param, host.c_str()) == 1;
+  if (isAddress(host)) {
+    const bool good = !verifies || X509_VERIFY_PARAM_set1_ip_asc(param, host.c_str()) == 1;
+    MR_CHECK(good, "OpenSSL does not take an address to verify");
+    return;
   }
   std::optional<std::string> name = normalHostName(host);
-  if (!name) return false;
+  MR_CHECK(name.has_value(), "a TLS client without a host");
   SSL_ctrl(ssl_.get(), SSL_CTRL_SET_TLSEXT_HOSTNAME, TLSEXT_NAMETYPE_host_name, name->data());
-  return !verifies || X509_VERIFY_PARAM_set1_host(param, name->c_str(), name->size()) == 1;
+  // Without this every certificate of a trusted authority would do, whomever it is for.
+  const bool good =
+      !verifies || X509_VERIFY_PARAM_set1_host(param, name->c_str(), name->size()) == 1;
+  MR_CHECK(good, "OpenSSL does not take a name to verify");
 }
 
 // For the words of the error: afterwards OpenSSL does not know the certificate any more.

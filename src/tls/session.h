@@ -43,8 +43,8 @@ class Session {
   Session& operator=(const Session&) = delete;
   ~Session();
 
-  /// Clients: whom we mean, a name or an address. False if it is neither.
-  bool setPeer(const std::string& host, std::uint16_t port, bool verifies);
+  /// Clients: whom we mean. REQUIRES: a host name or an address
+  void setPeer(const std::string& host, std::uint16_t port, bool verifies);
   /// Clients: an earlier session to go on with.
   void resume(const SslSessionPtr& session);
 

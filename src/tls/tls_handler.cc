@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tls/connection.h"
+#include "tls/host_names.h"
 
 #include <millrace/channel/channel.h>
 #include <millrace/channel/channel_events.h>
@@ -27,10 +28,10 @@ TlsHandler::TlsHandler(const TlsContext& context, std::string host, std::uint16_
   if (context.isServer()) {
     throw std::invalid_argument("TlsHandler: the context is for servers, which have no host");
   }
-  if (host.empty()) {
-    throw std::invalid_argument(
-        "TlsHandler: a client needs the name of its server, which has to prove that it is this "
-        "one");
+  if (!tls::isAddress(host) && !tls::normalHostName(host)) {
+    throw std::invalid_argument("TlsHandler: \"" + host +
+                                "\" is neither a host name nor an address; a server has to prove "
+                                "that it is the one that is meant");
   }
 }
 

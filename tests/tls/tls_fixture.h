@@ -2,7 +2,7 @@
 // What the tests of TLS share: identities made once, and two pipelines that talk to each other in memory.
 #pragma once
 
-#include "support/recorder.h"
+#include "tls/raw_tls.h"
 
 #include <millrace/buffer/byte_buf.h>
 #include <millrace/channel/channel_events.h>
@@ -19,10 +19,13 @@
 #include <millrace/tls/tls_info.h>
 #include <millrace/transport/embedded_channel.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 namespace millrace {
 
@@ -132,6 +135,47 @@ class TlsPair {
  private:
   EmbeddedChannel server_;
   EmbeddedChannel client_;
+};
+
+/// One TlsHandler, whose peer the test plays.
+class TlsEnd {
+ public:
+  /// A server.
+  explicit TlsEnd(const TlsContextBuilder& server = serverBuilder())
+      : channel_([&](Channel& channel) {
+          channel.pipeline().emplaceLast<TlsHandler>(server.build());
+          channel.pipeline().emplaceLast<Witness>(saw);
+        }) {}
+  /// A client of `host`.
+  TlsEnd(const TlsContextBuilder& client, const std::string& host)
+      : channel_([&](Channel& channel) {
+          channel.pipeline().emplaceLast<TlsHandler>(client.build(), host);
+          channel.pipeline().emplaceLast<Witness>(saw);
+        }) {}
+
+  EmbeddedChannel& channel() { return channel_; }
+  void receive(std::string_view bytes) {
+    if (channel_.isOpen() && !bytes.empty()) channel_.writeInbound(ByteBuf::of(bytes));
+    channel_.runPendingTasks();
+  }
+  std::string sent() { return channel_.outboundText(); }
+  /// Everything that both sides have to say to each other.
+  void talk(RawTls& peer) {
+    for (bool moved = true; moved;) {
+      peer.handshake();
+      const std::string there = peer.take();
+      receive(there);
+      const std::string back = sent();
+      peer.feed(back);
+      moved = !there.empty() || !back.empty();
+    }
+  }
+  std::string error() const { return saw.errors.empty() ? "" : saw.errors.front().message(); }
+
+  Saw saw;
+
+ private:
+  EmbeddedChannel channel_;
 };
 
 }  // namespace millrace

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+// Peers that mean no good. The rows are those of the list of attacks.
+#include "tls/tls_fixture.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace millrace {
+namespace {
+
+using testing::HasSubstr;
+
+// T5
+TEST(TlsAttack, ByRenegotiationIsRefused) {
+  TlsEnd server;
+  RawTls client(RawTls::Role::client, nullptr, TLS1_2_VERSION);
+  server.talk(client);
+  ASSERT_TRUE(server.saw.has("handshake"));
+  SSL_renegotiate(client.ssl());
+  client.handshake();
+  server.receive(client.take());
+  client.feed(server.sent());
+  client.handshake();
+  EXPECT_FALSE(SSL_is_init_finished(client.ssl()));
+  EXPECT_EQ(std::count(server.saw.log.begin(), server.saw.log.end(), "handshake"), 1);
+}
+
+// T6
+TEST(TlsAttack, ByFloodsOfNewKeysIsEnded) {
+  TlsEnd server;
+  RawTls client(RawTls::Role::client);
+  server.talk(client);
+  ASSERT_TRUE(server.saw.has("handshake"));
+  int updates = 0;
+  while (server.channel().isOpen() && updates < 1000) {
+    SSL_key_update(client.ssl(), SSL_KEY_UPDATE_REQUESTED);
+    client.handshake();
+    server.receive(client.take());
+    client.feed(server.sent());
+    client.read();
+    ++updates;
+  }
+  EXPECT_GT(updates, 16);
+  EXPECT_LT(updates, 100);
+  EXPECT_THAT(server.error(), HasSubstr("more new keys"));
+}
+
+// T6: all in one read
+TEST(TlsAttack, ByManyNewKeysAtOnceIsEndedEarly) {
+  TlsEnd server;
+  RawTls client(RawTls::Role::client);
+  server.talk(client);
+  std::string all;
+  for (int i = 0; i < 5000; ++i) {
+    SSL_key_update(client.ssl(), SSL_KEY_UPDATE_NOT_REQUESTED);
+    client.handshake();
+    all += client.take();
+  }
+  server.receive(all);
+  EXPECT_FALSE(server.channel().isOpen());
+  EXPECT_THAT(server.error(), HasSubstr("more new keys"));
+}
+
+TEST(TlsAttack, IsNotWhatAPeerWithManyBytesDoes) {
+  TlsEnd server;
+  RawTls client(RawTls::Role::client);
+  server.talk(client);
+  for (int i = 0; i < 200; ++i) {
+    SSL_key_update(client.ssl(), SSL_KEY_UPDATE_NOT_REQUESTED);
+    client.handshake();
+    client.write(std::string(70'000, 'x'));
+    server.receive(client.take());
+  }
+  EXPECT_TRUE(server.channel().isOpen());
+  EXPECT_EQ(server.saw.text.size(), 200u * 70'000);
+}
+
+// T6
+TEST(TlsAttack, ByEmptyRecordsIsEnded) {
+  TlsEnd server;
+  RawTls client(RawTls::Role::client, nullptr, TLS1_2_VERSION);
+  server.talk(client);
+  ASSERT_TRUE(server.saw.has("handshake"));
+  server.receive(std::string("\x17\x03\x03\x00\x00", 5));
+  EXPECT_FALSE(server.channel().isOpen());
+}
+
+// T6
+TEST(TlsAttack, ByWarningAlertsIsEnded) {
+  TlsEnd server;
+  RawTls client(RawTls::Role::client);
+  client.handshake();
+  std::string bytes = client.take();
+  server.receive(bytes);
+  server.sent();
+  for (int i = 0; i < 100 && server.channel().isOpen(); ++i) {
+    server.receive(std::string("\x15\x03\x03\x00\x02\x01\x5a", 7));
+  }
+  EXPECT_FALSE(server.channel().isOpen());
+}
+
+// T6: a client has the tickets of its server to fear
+TEST(TlsAttack, ByTicketsIsEnded) {
+  TlsEnd client(clientBuilder(), "localhost");
+  RawTls server(RawTls::Role::server, &testIdentity());
+  client.talk(server);
+  ASSERT_TRUE(client.saw.has("handshake"));
+  int tickets = 0;
+  while (client.channel().isOpen() && tickets < 1000) {
+    SSL_new_session_ticket(server.ssl());
+    server.handshake();
+    client.receive(server.take());
+    ++tickets;
+  }
+  EXPECT_LT(tickets, 100);
+  EXPECT_GT(tickets, 8);
+}
+
+// T8
+TEST(TlsAttack, ByDataBeforeTheHandshakeIsRefused) {
+  TlsEnd server;
+  RawTls client(RawTls::Role::client);
+  client.handshake();
+  server.receive(client.take());
+  server.sent();
+  server.receive(std::string("\x17\x03\x03\x00\x05hello", 10));
+  EXPECT_FALSE(server.channel().isOpen());
+  EXPECT_EQ(server.saw.text, "");
+  EXPECT_TRUE(server.saw.has("handshake failed"));
+}
+
+// T8
+TEST(TlsAttack, ByStrangeAlpnListsIsRefusedOrIgnored) {
+  struct Case {
+    std::string offered;
+    bool goesOn;
+    const char* chosen;
+  };
+  std::string many;
+  for (int i = 0; i < 300; ++i) many += std::string("\x03") + "x" + std::to_string(10 + i % 90);
+  const Case cases[] = {
+      {"", true, ""},         {"\x02h2", true, "h2"}, {"\x08http/1.1\x02h2", true, "h2"},
+      {"\x03xyz", false, ""}, {many, false, ""},      {many + "\x02h2", true, "h2"}};
+  for (const Case& each : cases) {
+    TlsEnd server(serverBuilder().alpn({"h2", "http/1.1"}));
+    RawTls client(RawTls::Role::client);
+    if (!each.offered.empty()) {
+      SSL_set_alpn_protos(client.ssl(), reinterpret_cast<const unsigned char*>(each.offered.data()),
+                          static_cast<unsigned int>(each.offered.size()));
+    }
+    server.talk(client);
+    EXPECT_EQ(server.saw.has("handshake"), each.goesOn) << each.offered.substr(0, 20);
+    if (!each.goesOn) continue;
+    const TlsInfo info =
+        server.channel().run([&] { return server.channel().pipeline().get<TlsHandler>()->info(); });
+    EXPECT_EQ(info.applicationProtocol, each.chosen);
+  }
+}
+
+// T10
+TEST(TlsAttack, ByResetsAtEveryByteOfAHandshakeLeavesNothing) {
+  RawTls sample(RawTls::Role::client);
+  sample.handshake();
+  const std::string hello = sample.take();
+  for (std::size_t count = 0; count < hello.size(); ++count) {
+    TlsEnd server;
+    server.receive(std::string_view(hello).substr(0, count));
+    server.channel().breakWith(Error::fromErrno(ECONNRESET, "read", "peer"));
+    ASSERT_FALSE(server.channel().isOpen()) << count;
+    ASSERT_EQ(server.saw.errors.size(), 1u);
+    ASSERT_TRUE(server.saw.has("handshake failed"));
+    ASSERT_EQ(server.channel().liveBuffers(), 0) << count;
+  }
+}
+
+// T10
+TEST(TlsAttack, ByResetsAtEveryByteOfAnExchangeLeavesNothing) {
+  for (std::size_t count = 0; count < 2500; count += 7) {
+    TlsEnd server;
+    RawTls client(RawTls::Role::client);
+    server.talk(client);
+    server.channel().stall();
+    const Future<void> written =
+        server.channel().writeOneOutbound(ByteBuf::of(std::string(2000, 'a')));
+    server.channel().flushOutbound();
+    server.channel().takeBytes(count);
+    client.write(std::string(2000, 'q'));
+    server.receive(std::string_view(client.take()).substr(0, count));
+    server.channel().breakNextWrite(ECONNRESET);
+    server.channel().resume();
+    server.sent();
+    ASSERT_EQ(server.channel().liveBuffers(), 0) << count;
+    ASSERT_EQ(written.isSuccess(), count >= 2000 + 22) << count;
+  }
+}
+
+TEST(TlsAttack, ByBytesThatWereChangedIsRefused) {
+  TlsEnd server;
+  RawTls client(RawTls::Role::client);
+  server.talk(client);
+  client.write("something true");
+  std::string bytes = client.take();
+  bytes[bytes.size() / 2] ^= 1;
+  server.receive(bytes);
+  EXPECT_FALSE(server.channel().isOpen());
+  EXPECT_EQ(server.saw.text, "");
+  EXPECT_EQ(server.saw.errors.at(0).code(), TlsErrc::protocol);
+  client.feed(server.sent());
+  EXPECT_TRUE(client.isBroken()) << "it is told by an alert";
+}
+
+}  // namespace
+}  // namespace millrace
