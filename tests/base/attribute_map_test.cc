@@ -139,6 +139,22 @@ TEST(AttributeMap, CanBeUsedByItsFactoryAndByDestructorsOfItsValues) {
   EXPECT_THAT(map.names(), ElementsAre("user"));
 }
 
+TEST(AttributeMap, LetsGoOfEverythingWithoutTheLock) {
+  struct Nosy {
+    AttributeMap* map;
+    ~Nosy() { EXPECT_EQ(map->size(), 0u); }
+  };
+  static const AttributeKey<Nosy> kNosy{"nosy"};
+  AttributeMap map;
+  map.set(kUser, std::string("somebody"));
+  map.set(kNosy, std::shared_ptr<Nosy>(new Nosy{&map}));
+
+  map.clear();
+
+  EXPECT_EQ(map.size(), 0u);
+  EXPECT_EQ(map.get(kUser), nullptr);
+}
+
 TEST(AttributeMap, GivesManyThreadsTheSameValue) {
   AttributeMap map;
   std::atomic<int> ready{0};

@@ -6,6 +6,7 @@
 #include "support/log_capture.h"
 #include "support/loop_test.h"
 
+#include <millrace/base/attribute_map.h>
 #include <millrace/base/error.h>
 #include <millrace/loop/watch.h>
 #include <millrace/sys/eventfd.h>
@@ -21,6 +22,7 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace millrace {
@@ -297,6 +299,26 @@ TEST(EventLoopEnd, NothingThatTasksHeldIsLeft) {
     EXPECT_EQ(token.use_count(), 1);
   }
   EXPECT_EQ(token.use_count(), 1);
+}
+
+TEST(EventLoopEnd, LetsAttributesGoOnItsThread) {
+  struct Value {
+    std::thread::id* where;
+    ~Value() { *where = std::this_thread::get_id(); }
+  };
+  static const AttributeKey<Value> kValue{"value"};
+  std::thread::id where;
+  std::thread::id of;
+  EventLoopGroup group(1);
+  EventLoop& loop = *group.begin();
+  loop.attributes().set(kValue, std::shared_ptr<Value>(new Value{&where}));
+  EXPECT_TRUE(loop.attributes().has(kValue));
+  loop.submit([&of] { of = std::this_thread::get_id(); }).sync();
+
+  group.shutdownGracefully().sync();
+
+  EXPECT_EQ(where, of);
+  EXPECT_FALSE(loop.attributes().has(kValue));
 }
 
 }  // namespace

@@ -141,15 +141,17 @@ class TlsPair {
 class TlsEnd {
  public:
   /// A server.
-  explicit TlsEnd(const TlsContextBuilder& server = serverBuilder())
+  explicit TlsEnd(const TlsContextBuilder& server = serverBuilder()) : TlsEnd(server.build()) {}
+  explicit TlsEnd(const TlsContext& server)
       : channel_([&](Channel& channel) {
-          channel.pipeline().emplaceLast<TlsHandler>(server.build());
+          channel.pipeline().emplaceLast<TlsHandler>(server);
           channel.pipeline().emplaceLast<Witness>(saw);
         }) {}
   /// A client of `host`.
-  TlsEnd(const TlsContextBuilder& client, const std::string& host)
+  TlsEnd(const TlsContextBuilder& client, const std::string& host) : TlsEnd(client.build(), host) {}
+  TlsEnd(const TlsContext& client, const std::string& host)
       : channel_([&](Channel& channel) {
-          channel.pipeline().emplaceLast<TlsHandler>(client.build(), host);
+          channel.pipeline().emplaceLast<TlsHandler>(client, host);
           channel.pipeline().emplaceLast<Witness>(saw);
         }) {}
 

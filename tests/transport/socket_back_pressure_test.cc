@@ -185,6 +185,38 @@ TEST_P(BackPressure, IdleChannelsKeepNoBuffers) {
   }
 }
 
+// A handler that could only keep what comes lets it wait in the kernel.
+TEST_P(BackPressure, ReadsRestWhileAHandlerSaysSo) {
+  auto [channel, peer] = link(recording(log_));
+  inLoop([ch = channel] { ch->setReadPause(Channel::ReadPause::always); });
+  peer.send("waits");
+  settle();
+  EXPECT_EQ(log_->byteCount(), 0u);
+
+  inLoop([ch = channel] { ch->setReadPause(Channel::ReadPause::automatic); });
+  ASSERT_TRUE(log_->awaitBytes(5));
+  EXPECT_EQ(log_->bytes(), "waits");
+}
+
+// What is held back may wait for input, as in a handshake.
+TEST_P(BackPressure, ReadsGoOnWhileAHandlerSaysSo) {
+  auto [channel, peer] = link(recording(log_), small);
+  inLoop([ch = channel] {
+    ch->setReadPause(Channel::ReadPause::never);
+    ch->countHeld(1'000'000);
+  });
+  EXPECT_FALSE(channel->isWritable());
+  peer.send("needed");
+  ASSERT_TRUE(log_->awaitBytes(6));
+
+  inLoop([ch = channel] { ch->setReadPause(Channel::ReadPause::automatic); });
+  peer.send("not now");
+  settle();
+  EXPECT_EQ(log_->byteCount(), 6u);
+  inLoop([ch = channel] { ch->countHeld(-1'000'000); });
+  ASSERT_TRUE(log_->awaitBytes(13));
+}
+
 INSTANTIATE_TEST_SUITE_P(Engines, BackPressure, testing::ValuesIn(test::socketRows()),
                          test::netRowName);
 

@@ -3,6 +3,7 @@
 #include "support/loop_test.h"
 #include "support/net.h"
 
+#include <millrace/channel/channel_events.h>
 #include <millrace/channel/context.h>
 
 #include <gmock/gmock.h>
@@ -223,6 +224,32 @@ TEST_P(SocketHalfClose, IgnoresADescriptorThatLivesOnElsewhere) {
 
   EXPECT_LE(idleTurns(), 5U);
   EXPECT_EQ(log_->events().size(), before);
+}
+
+/// Says a last word when its channel's output is about to end.
+struct LastWord : ChannelHandler {
+  void userEventTriggered(Context& ctx, Message&& event) override {
+    if (event.is<EndingOutput>()) ctx.writeAndFlush(ByteBuf::of("bye"));
+    ctx.fireUserEventTriggered(std::move(event));
+  }
+};
+
+TEST_P(SocketHalfClose, OfOursIsToldToHandlersFirst) {
+  auto [channel, peer] = link(
+      [this](Channel& ch) {
+        ch.pipeline().emplaceLast<LastWord>();
+        recording(log_)(ch);
+      },
+      allow);
+
+  channel->send(ByteBuf::of("text "));
+  ASSERT_TRUE(succeeds(channel->shutdownOutput()));
+  ASSERT_TRUE(succeeds(channel->shutdownOutput()));
+
+  EXPECT_EQ(peer.receiveAll(), "text bye");
+  EXPECT_EQ(log_->count("event"), 1u);
+  peer.send("still here");
+  ASSERT_TRUE(log_->awaitBytes(10));
 }
 
 INSTANTIATE_TEST_SUITE_P(Engines, SocketHalfClose, testing::ValuesIn(test::socketRows()),
