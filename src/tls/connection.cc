@@ -71,7 +71,7 @@ void Connection::beginClient() {
   session_->allocateBy(ctx_);
   stage_ = Stage::handshaking;
   const bool verifies = settings().trust->kind() != TlsTrust::Kind::insecure;
-  if (!session_->setPeer(host_, port_, verifies)) {
+  if (!session_->setPeer(host_, port_, verifies, snapshot_->scope)) {
     fail(Error(make_error_code(TlsErrc::handshake), kOperation,
                "\"" + host_ + "\" is neither a host name nor an address"));
     return;
@@ -115,6 +115,7 @@ void Connection::makeServer() {
   }
   session_.emplace(chosen, true);
   session_->allocateBy(ctx_);
+  if (name) session_->setServerName(std::move(*name));
   session_->feed(hello_->takeBytes());
   hello_.reset();
   stage_ = Stage::handshaking;
