@@ -32,6 +32,8 @@ bool looksLikeHttp(const ByteBuf& bytes) {
 
 }  // namespace
 
+const AttributeKey<Error> kHandshakeFailure{"tls.handshake failure"};
+
 Connection::Connection(const TlsContext& context, std::string host, std::uint16_t port)
     : context_(context), host_(std::move(host)), port_(port) {}
 
@@ -205,6 +207,8 @@ void Connection::handshakeDone() {
     if (ctx_ == nullptr || stage_ != Stage::open) return;
     ctx_->flush();
   }
+  if (endsLater_) endOutput();
+  if (ctx_ == nullptr || stage_ != Stage::open) return;
   readPlaintext();  // what came with the last message of the handshake
   if (ctx_ != nullptr && !inBurst_ && std::exchange(hasFired_, false)) {
     ctx_->fireChannelReadComplete();
@@ -248,6 +252,7 @@ void Connection::abandon(const Error& why) {
   early_ = ByteBuf();
   if (wasHandshake) {
     ContextCore::count(context_.core().counters.failed);
+    if (ctx_ != nullptr) channel().attributes().set(kHandshakeFailure, why);
     handshake_.tryFailure(why);
     if (ctx_ != nullptr) ctx_->fireUserEventTriggered(Message(TlsHandshakeCompletion{why}));
   }

@@ -39,7 +39,7 @@ TlsHandler::~TlsHandler() = default;
 Future<void> TlsHandler::handshakeFuture() { return connection_->handshakeFuture(); }
 bool TlsHandler::isHandshakeDone() const noexcept { return connection_->isHandshakeDone(); }
 TlsInfo TlsHandler::info() const { return connection_->info(); }
-void TlsHandler::closeOutbound() { connection_->endOutput(); }
+void TlsHandler::closeOutbound() { connection_->endOutputLater(); }
 
 void TlsHandler::handlerAdded(Context& ctx) { connection_->added(ctx); }
 void TlsHandler::handlerRemoved(Context&) { connection_->removed(); }
@@ -97,8 +97,14 @@ Future<TlsInfo> tlsHandshake(Channel& channel) {
   auto ask = [alive = ChannelPtr(&channel), done = std::move(promise)]() mutable {
     auto* handler = alive->pipeline().get<TlsHandler>();
     if (handler == nullptr) {
-      done.tryFailure(Error(Errc::notSupported, "tlsHandshake",
-                            alive->describe() + " has no TlsHandler, or is closed"));
+      if (const std::shared_ptr<Error> why = alive->attributes().get(tls::kHandshakeFailure)) {
+        done.tryFailure(*why);
+      } else if (alive->isOpen()) {
+        done.tryFailure(
+            Error(Errc::notSupported, "tlsHandshake", alive->describe() + " has no TlsHandler"));
+      } else {
+        done.tryFailure(Error(Errc::closed, "tlsHandshake", alive->describe()));
+      }
       return;
     }
     handler->handshakeFuture().addListener(
