@@ -32,6 +32,8 @@ bool looksLikeHttp(const ByteBuf& bytes) {
 
 }  // namespace
 
+const AttributeKey<Error> kHandshakeFailure{"tls.handshake failure"};
+
 Connection::Connection(const TlsContext& context, std::string host, std::uint16_t port)
     : context_(context), host_(std::move(host)), port_(port) {}
 
@@ -71,7 +73,7 @@ void Connection::beginClient() {
   session_->allocateBy(ctx_);
   stage_ = Stage::handshaking;
   const bool verifies = settings().trust->kind() != TlsTrust::Kind::insecure;
-  session_->setPeer(host_, port_, verifies);
+  session_->setPeer(host_, port_, verifies, snapshot_->scope);
   if (settings().resumption) session_->resume(context_.core().sessions().take(session_->peer()));
   finishStep(session_->handshake());
 }
@@ -111,6 +113,7 @@ void Connection::makeServer() {
   }
   session_.emplace(chosen, true);
   session_->allocateBy(ctx_);
+  if (name) session_->setServerName(std::move(*name));
   session_->feed(hello_->takeBytes());
   hello_.reset();
   stage_ = Stage::handshaking;
@@ -200,6 +203,8 @@ void Connection::handshakeDone() {
     if (ctx_ == nullptr || stage_ != Stage::open) return;
     ctx_->flush();
   }
+  if (endsLater_) endOutput();
+  if (ctx_ == nullptr || stage_ != Stage::open) return;
   readPlaintext();  // what came with the last message of the handshake
   if (ctx_ != nullptr && !inBurst_ && std::exchange(hasFired_, false)) {
     ctx_->fireChannelReadComplete();
@@ -243,6 +248,7 @@ void Connection::abandon(const Error& why) {
   early_ = ByteBuf();
   if (wasHandshake) {
     ContextCore::count(context_.core().counters.failed);
+    if (ctx_ != nullptr) channel().attributes().set(kHandshakeFailure, why);
     handshake_.tryFailure(why);
     if (ctx_ != nullptr) ctx_->fireUserEventTriggered(Message(TlsHandshakeCompletion{why}));
   }

@@ -16,6 +16,7 @@
 #include "tls/held_writes.h"
 #include "tls/session.h"
 
+#include <millrace/base/attribute_map.h>
 #include <millrace/channel/channel.h>
 #include <millrace/channel/message.h>
 #include <millrace/concurrent/scheduled_future.h>
@@ -28,6 +29,9 @@
 #include <vector>
 
 namespace millrace::tls {
+
+/// On a channel whose handshake failed: why. The handler is gone when somebody asks late.
+extern const AttributeKey<Error> kHandshakeFailure;
 
 class Connection final : public std::enable_shared_from_this<Connection> {
  public:
@@ -43,12 +47,15 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   void readComplete();
   /// True if the event goes no further.
   bool inputShutdown();
-  void closingGracefully() { endOutput(); }
+  /// No input follows: a handshake that is not done never will be.
+  void closingGracefully();
   void write(ByteBuf&& plaintext, Promise<void>&& done);
   void flush();
   void close(Promise<void>&& done);
   /// What was flushed, then close_notify; nothing can be written afterwards.
   void endOutput();
+  /// The same, when the handshake is done.
+  void endOutputLater();
   /// By the gate: it is this one's turn. False if it does not need it any more.
   bool admitted();
 
@@ -120,6 +127,7 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   bool inBurst_ = false;        // channelReadComplete() follows
   bool hasFired_ = false;       // a message, in this burst
   bool isClosing_ = false;
+  bool endsLater_ = false;  // endOutput() follows the handshake
   bool saidClose_ = false;
   bool closeIsSent_ = false;
   bool gotClose_ = false;

@@ -126,7 +126,7 @@ bool Connection::inputShutdown() {
 // --- writing ---
 
 void Connection::write(ByteBuf&& plaintext, Promise<void>&& done) {
-  if (stage_ == Stage::failed || stage_ == Stage::gone || isClosing_ || saidClose_) {
+  if (stage_ == Stage::failed || stage_ == Stage::gone || isClosing_ || saidClose_ || endsLater_) {
     done.tryFailure(failure_ ? failure_ : Error(Errc::closed, "write", "TLS to " + who()));
     return;
   }
@@ -257,6 +257,19 @@ void Connection::endOutput() {
   if (ctx_ == nullptr || stage_ != Stage::open) return;
   sayClose();
   failHeld(Error(Errc::closed, "write", "TLS to " + who()));
+}
+
+void Connection::closingGracefully() {
+  if (stage_ == Stage::open) return endOutput();
+  if (stage_ == Stage::idle || stage_ == Stage::failed || stage_ == Stage::gone) return;
+  const Error why(Errc::closed, "TLS handshake", "the channel closes");
+  abandon(why);
+  if (ctx_ != nullptr) failHeld(why);
+}
+
+void Connection::endOutputLater() {
+  endsLater_ = true;
+  endOutput();
 }
 
 void Connection::sayClose() {

@@ -12,7 +12,7 @@ namespace millrace::tls {
 
 namespace {
 
-/// At most so many bytes of tickets that servers send; see SSL_CTX_set_num_tickets.
+/// Tickets that a server sends after a handshake of TLS 1.3: a client that wants more comes back for them.
 constexpr std::size_t kTickets = 1;
 
 int coreIndex() {
@@ -128,7 +128,7 @@ Result<std::shared_ptr<const Snapshot>> ContextCore::load(const Settings& settin
   return std::shared_ptr<const Snapshot>(std::move(snapshot));
 }
 
-Result<SslCtxPtr> ContextCore::loadOne(const Snapshot& snapshot, const TlsIdentity* identity,
+Result<SslCtxPtr> ContextCore::loadOne(Snapshot& snapshot, const TlsIdentity* identity,
                                        const std::string& name) {
   SslCtxPtr ctx(SSL_CTX_new(isServer_ ? TLS_server_method() : TLS_client_method()));
   if (!ctx) return credentialsError("OpenSSL", "gives no context: " + takeReason());
@@ -141,7 +141,7 @@ Result<SslCtxPtr> ContextCore::loadOne(const Snapshot& snapshot, const TlsIdenti
   return ctx;
 }
 
-Result<void> ContextCore::setUp(SSL_CTX* ctx, const Snapshot& snapshot, const std::string& name) {
+Result<void> ContextCore::setUp(SSL_CTX* ctx, Snapshot& snapshot, const std::string& name) {
   const Settings& settings = snapshot.settings;
   SSL_CTX_set_min_proto_version(ctx, numberOf(settings.oldest));
   SSL_CTX_set_max_proto_version(ctx, numberOf(settings.newest));
@@ -186,11 +186,19 @@ Result<void> ContextCore::setUp(SSL_CTX* ctx, const Snapshot& snapshot, const st
   X509_VERIFY_PARAM_set_hostflags(
       param, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS | X509_CHECK_FLAG_NEVER_CHECK_SUBJECT);
 
-  // A session goes on only where the same name is served and the same clients are believed.
-  const std::string scope = name + '\n' + std::to_string(mode) + '\n' + believed;
+  // A session goes on only where the same name is served and the same peers are believed, and a client's
+  // only while it shows the same certificate.
+  std::string scope = name + '\n' + std::to_string(mode) + '\n' + believed;
+  if (!isServer_ && settings.identity) {
+    const TlsIdentity& own = *settings.identity;
+    Result<std::string> shown = own.isFile() ? readFile(own.chain()) : own.chain();
+    if (!shown) return shown.error();
+    scope += '\n' + *shown;
+  }
   unsigned char id[SHA256_DIGEST_LENGTH];
   SHA256(reinterpret_cast<const unsigned char*>(scope.data()), scope.size(), id);
   SSL_CTX_set_session_id_context(ctx, id, sizeof id);
+  if (name.empty()) snapshot.scope.assign(reinterpret_cast<const char*>(id), sizeof id);
   return {};
 }
 

@@ -97,7 +97,7 @@ Result<KeyPtr> readKey(const Source& source, const std::string& passPhrase) {
   }
   if (phrase.wasAsked)
     return credentialsError(source.name, "is encrypted with another pass phrase");
-  if (isEmpty || source.text.find("-----BEGIN") == std::string::npos) {
+  if (isEmpty || source.text.find("PRIVATE KEY-----") == std::string::npos) {
     return credentialsError(source.name,
                             "has no private key (PEM is expected: -----BEGIN PRIVATE KEY-----)");
   }

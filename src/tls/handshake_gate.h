@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// HandshakeGate: the handshakes of one loop, a few per turn. A handshake is half a millisecond of arithmetic;
+// HandshakeGate: the handshakes of one loop, a few per turn. A handshake is tenths of a millisecond of arithmetic;
 // when a thousand clients come at once, those who are there already get their turn in between.
 //
 //   turn:   I/O ── connections that have room go on at once, the others queue

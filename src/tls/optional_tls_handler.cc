@@ -84,7 +84,16 @@ void OptionalTlsHandler::channelReadComplete(Context& ctx) {
 void OptionalTlsHandler::decide(Context& ctx, bool isTls) {
   ChannelPipeline& pipeline = ctx.pipeline();
   if (isTls) pipeline.addAfter(ctx.name(), {}, std::make_unique<TlsHandler>(state_->context));
-  state_->fill(ctx.channel(), isTls);
+  const ChannelPtr channel(&ctx.channel());
+  try {
+    state_->fill(*channel, isTls);
+  } catch (...) {
+    state_->begin = ByteBuf();
+    ctx.fireExceptionCaught(Error::fromCurrentException(isTls ? "adding handlers for TLS"
+                                                              : "adding handlers for plain"));
+    channel->close();
+    return;
+  }
   pipeline.removeIfExists(*this);
 }
 

@@ -98,8 +98,9 @@ Session::~Session() {
   if (isHandshakeDone_) SSL_set_shutdown(ssl_.get(), SSL_SENT_SHUTDOWN | SSL_RECEIVED_SHUTDOWN);
 }
 
-void Session::setPeer(const std::string& host, std::uint16_t port, bool verifies) {
-  peer_ = host + ":" + std::to_string(port);
+void Session::setPeer(const std::string& host, std::uint16_t port, bool verifies,
+                      const std::string& scope) {
+  peer_ = host + ":" + std::to_string(port) + " " + scope;
   SSL_set_verify(ssl_.get(), SSL_get_verify_mode(ssl_.get()), &onVerify);
   X509_VERIFY_PARAM* param = SSL_get0_param(ssl_.get());
   if (isAddress(host)) {
@@ -110,9 +111,10 @@ void Session::setPeer(const std::string& host, std::uint16_t port, bool verifies
   std::optional<std::string> name = normalHostName(host);
   MR_CHECK(name.has_value(), "a TLS client without a host");
   SSL_ctrl(ssl_.get(), SSL_CTRL_SET_TLSEXT_HOSTNAME, TLSEXT_NAMETYPE_host_name, name->data());
+  serverName_ = std::move(*name);
   // Without this every certificate of a trusted authority would do, whomever it is for.
   const bool good =
-      !verifies || X509_VERIFY_PARAM_set1_host(param, name->c_str(), name->size()) == 1;
+      !verifies || X509_VERIFY_PARAM_set1_host(param, serverName_.c_str(), serverName_.size()) == 1;
   MR_CHECK(good, "OpenSSL does not take a name to verify");
 }
 
@@ -173,9 +175,11 @@ Session::Step Session::stepOf(int result) {
 void Session::noteFailure() {
   reasonNumber_ = peekReason();
   reason_ = takeReason();
-  // "sslv3 alert bad certificate": old names of what the peer says.
-  if (const std::size_t alert = reason_.find(" alert "); alert != std::string::npos) {
-    reason_ = "the peer says: " + reason_.substr(alert + 7);
+  // "sslv3 alert bad certificate", "tlsv1 unrecognized name": old names of what the peer says.
+  if (reasonNumber_ > SSL_AD_REASON_OFFSET) {
+    const std::size_t alert = reason_.find(" alert ");
+    const std::size_t words = alert == std::string::npos ? reason_.find(' ') + 1 : alert + 7;
+    reason_ = "the peer says: " + reason_.substr(words);
   }
   if (reason_.empty()) reason_ = "OpenSSL does not say why";
 }
@@ -274,9 +278,7 @@ TlsInfo Session::info() const {
   info.protocol = SSL_get_version(ssl_.get());
   info.cipher = SSL_get_cipher_name(ssl_.get());
   info.applicationProtocol = applicationProtocol();
-  if (const char* name = SSL_get_servername(ssl_.get(), TLSEXT_NAMETYPE_host_name)) {
-    info.serverName = name;
-  }
+  info.serverName = serverName_;
   info.resumed = isResumed();
   const X509Ptr own(SSL_get1_peer_certificate(ssl_.get()));
   if (!own) return info;

@@ -43,8 +43,12 @@ class Session {
   Session& operator=(const Session&) = delete;
   ~Session();
 
-  /// Clients: whom we mean. REQUIRES: a host name or an address
-  void setPeer(const std::string& host, std::uint16_t port, bool verifies);
+  /// Clients: whom we mean. `scope`: sessions of another one are none of ours; OpenSSL would end the
+  /// handshake that offers one. REQUIRES: a host name or an address
+  void setPeer(const std::string& host, std::uint16_t port, bool verifies,
+               const std::string& scope);
+  /// Servers: the name that the client asks for. OpenSSL forgets it when a session of TLS 1.2 goes on.
+  void setServerName(std::string name) { serverName_ = std::move(name); }
   /// Clients: an earlier session to go on with.
   void resume(const SslSessionPtr& session);
 
@@ -103,9 +107,10 @@ class Session {
   std::uint64_t messages_ = 0;  // since the handshake
   bool isHandshakeDone_ = false;
   bool isFlooded_ = false;
-  std::string peer_;
-  std::string reason_;   // of a failure
-  std::string refused_;  // the names of a certificate that is not good
+  std::string peer_;        // key of the store, see peerOf()
+  std::string serverName_;  // SNI, of either side
+  std::string reason_;      // of a failure
+  std::string refused_;     // the names of a certificate that is not good
   int reasonNumber_ = 0;
 };
 

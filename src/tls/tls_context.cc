@@ -24,6 +24,16 @@ void checkSecrets(const std::vector<std::string>& secrets) {
   }
 }
 
+/// What only shows when everything is there.
+void checkTogether(const tls::Settings& settings) {
+  if (settings.clientAuth == TlsClientAuth::none) return;
+  require(settings.trust.has_value(),
+          "clientAuth() needs trust(): whose certificates are believed?");
+  require(settings.trust->kind() != TlsTrust::Kind::insecure,
+          "clientAuth() does not go with TlsTrust::insecure(): a certificate that nobody checks "
+          "proves nothing");
+}
+
 }  // namespace
 
 // --- TlsContextBuilder ---
@@ -163,8 +173,7 @@ TlsContextBuilder& TlsContextBuilder::keyLogFile(std::string path) {
 TlsContext TlsContextBuilder::build() const { return tryBuild().orThrow(); }
 
 Result<TlsContext> TlsContextBuilder::tryBuild() const {
-  require(settings_->clientAuth == TlsClientAuth::none || settings_->trust.has_value(),
-          "clientAuth() needs trust(): whose certificates are believed?");
+  checkTogether(*settings_);
   Result<std::shared_ptr<tls::ContextCore>> core = tls::ContextCore::make(*settings_);
   if (!core) return core.error();
   return TlsContext(std::move(*core));
@@ -181,6 +190,7 @@ Result<void> TlsContext::reload(const TlsContextBuilder& settings) {
     return Error(Errc::notSupported, "TlsContext::reload()",
                  "a server's context cannot become a client's, nor the other way round");
   }
+  checkTogether(*settings.settings_);
   return core_->reload(*settings.settings_);
 }
 

@@ -40,7 +40,7 @@ TlsHandler::~TlsHandler() = default;
 Future<void> TlsHandler::handshakeFuture() { return connection_->handshakeFuture(); }
 bool TlsHandler::isHandshakeDone() const noexcept { return connection_->isHandshakeDone(); }
 TlsInfo TlsHandler::info() const { return connection_->info(); }
-void TlsHandler::closeOutbound() { connection_->endOutput(); }
+void TlsHandler::closeOutbound() { connection_->endOutputLater(); }
 
 void TlsHandler::handlerAdded(Context& ctx) { connection_->added(ctx); }
 void TlsHandler::handlerRemoved(Context&) { connection_->removed(); }
@@ -67,7 +67,10 @@ void TlsHandler::channelReadComplete(Context&) { connection_->readComplete(); }
 
 void TlsHandler::userEventTriggered(Context& ctx, Message&& event) {
   // Later handlers may still have something to say before the end.
-  if (event.is<ClosingGracefully>() || event.is<EndingOutput>()) {
+  if (event.is<ClosingGracefully>()) {
+    ctx.fireUserEventTriggered(std::move(event));
+    connection_->closingGracefully();
+  } else if (event.is<EndingOutput>()) {
     ctx.fireUserEventTriggered(std::move(event));
     connection_->endOutput();
   } else if (!event.is<InputShutdown>() || !connection_->inputShutdown()) {
@@ -98,8 +101,14 @@ Future<TlsInfo> tlsHandshake(Channel& channel) {
   auto ask = [alive = ChannelPtr(&channel), done = std::move(promise)]() mutable {
     auto* handler = alive->pipeline().get<TlsHandler>();
     if (handler == nullptr) {
-      done.tryFailure(Error(Errc::notSupported, "tlsHandshake",
-                            alive->describe() + " has no TlsHandler, or is closed"));
+      if (const std::shared_ptr<Error> why = alive->attributes().get(tls::kHandshakeFailure)) {
+        done.tryFailure(*why);
+      } else if (alive->isOpen()) {
+        done.tryFailure(
+            Error(Errc::notSupported, "tlsHandshake", alive->describe() + " has no TlsHandler"));
+      } else {
+        done.tryFailure(Error(Errc::closed, "tlsHandshake", alive->describe()));
+      }
       return;
     }
     handler->handshakeFuture().addListener(

@@ -192,6 +192,17 @@ TEST(TlsHandshake, EndsWithClose) {
   EXPECT_TRUE(shaken.cause().is(Errc::closed));
 }
 
+TEST(TlsHandshake, EndsWithAGracefulClose) {
+  TlsEnd server;
+  server.receive("\x16\x03");
+  const Future<void> written = server.channel().writeOneOutbound(ByteBuf::of("x"));
+  server.channel().run([&] { server.channel().closeGracefully(); });
+  EXPECT_FALSE(server.channel().isOpen());
+  EXPECT_TRUE(server.saw.has("handshake failed"));
+  EXPECT_TRUE(written.cause().is(Errc::closed));
+  EXPECT_EQ(written.cause().message(), "TLS handshake the channel closes: closed");
+}
+
 TEST(TlsHandshake, FailsItsFutureWhenItsHandlerIsRemoved) {
   TlsEnd server;
   server.receive("\x16\x03");

@@ -18,7 +18,8 @@ namespace millrace {
 
 class Channel;
 
-/// Calls its function once, when the handshake is done, and leaves. No message comes before. What the
+/// Calls its function once, when the handshake is done, and leaves. No message comes before. Handlers that it
+/// adds do not see channelActive(), which has passed; TlsHandshakeCompletion comes to them next. What the
 /// function throws becomes exceptionCaught() and closes the channel; a failed handshake calls nobody.
 class MILLRACE_API AlpnHandler final : public ChannelHandler {
  public:

@@ -17,11 +17,12 @@ namespace millrace {
 
 class Channel;
 
-/// Waits for the first three bytes, calls its function and leaves its place to a TlsHandler, or to nobody.
-/// A peer that sends less within the handshake timeout is closed.
+/// Waits for the first three bytes, or for one that cannot begin TLS, calls its function and leaves its place to
+/// a TlsHandler, or to nobody. A peer that sends less within the handshake timeout is closed: the protocol
+/// must be one in which clients speak first. What the function throws becomes exceptionCaught() and closes.
 class MILLRACE_API OptionalTlsHandler final : public ChannelHandler {
  public:
-  /// Adds the handlers behind TLS, or behind nothing.
+  /// Adds the handlers behind TLS, or behind nothing. They do not see channelActive(), which has passed.
   using Fill = std::function<void(Channel& channel, bool isTls)>;
 
   OptionalTlsHandler(const TlsContext& context, Fill fill);

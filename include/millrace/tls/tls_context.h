@@ -69,9 +69,10 @@ class MILLRACE_API TlsContextBuilder {
   TlsContextBuilder& identity(TlsIdentity identity);
   /// Servers: a client that asks for a name that nobody has is refused instead of getting the default.
   TlsContextBuilder& refuseUnknownNames(bool on = true);
-  /// Whose certificates are believed: of servers for clients, of clients for servers.
+  /// Whose certificates are believed: of servers for clients, of clients for servers (see clientAuth()).
   TlsContextBuilder& trust(TlsTrust trust);
-  /// Servers: default none.
+  /// Servers: default none. The others need trust(), and not TlsTrust::insecure(). A certificate that is not
+  /// believed is refused by `optional`, too.
   TlsContextBuilder& clientAuth(TlsClientAuth wanted);
 
   /// Application protocols, best first, such as {"h2", "http/1.1"}. A server refuses clients that offer
@@ -86,13 +87,15 @@ class MILLRACE_API TlsContextBuilder {
 
   /// How long a handshake may take, the wait for the peer's first bytes included. Default 10 s.
   TlsContextBuilder& handshakeTimeout(Duration limit);
-  /// How long close() waits until what was flushed is sent and the peer has ended its side, too. Default
+  /// How long close() waits until what was flushed is sent and the peer has said close_notify, too. Default
   /// 3 s; zero: it does not wait.
   TlsContextBuilder& closeTimeout(Duration limit);
-  /// New handshakes that a loop works on per turn, so that a storm of them does not stop everybody else.
-  /// Default 1, which costs nothing when the loop has nothing else to do.
+  /// New handshakes that a loop begins per turn, so that a storm of them does not stop everybody else.
+  /// Default 1, which costs nothing when the loop has nothing else to do. With offloadHandshakes() it has
+  /// no meaning.
   TlsContextBuilder& handshakesPerTurn(int most);
-  /// The work of handshakes is done on `pool`, which must outlive the connections. Default: on the loop.
+  /// The work of handshakes is done on `pool`, which must outlive the connections; what it refuses is done on
+  /// the loop. Default: on the loop.
   TlsContextBuilder& offloadHandshakes(ThreadPool& pool);
   /// The longest ClientHello, in bytes as they come. Default 64 KiB.
   TlsContextBuilder& maxClientHello(std::size_t bytes);
@@ -106,6 +109,7 @@ class MILLRACE_API TlsContextBuilder {
   TlsContextBuilder& ticketKeys(std::vector<std::string> secrets);
 
   /// For debugging: secrets are appended to this file, for Wireshark. Whoever has it can read everything.
+  /// Opened by build(), and not changed by a reload.
   TlsContextBuilder& keyLogFile(std::string path);
 
   /// Reads the files. Throws Exception (TlsErrc::credentials) with the file and what is wrong with it.
@@ -142,11 +146,13 @@ class MILLRACE_API TlsContext {
   /// Reads all files again. If that fails everything stays as it is, and the error says why. Connections
   /// keep what they have; tickets stay good.
   Result<void> reload();
-  /// The same with other settings. Only the counters, the ticket keys and the store of sessions stay. Fails
-  /// with Errc::notSupported if it would make a server of a client, or the other way round.
+  /// The same with other settings. Only the counters, the ticket keys (and how often they change), the store
+  /// of sessions and the key log stay. Fails with Errc::notSupported if it would make a server of a client,
+  /// or the other way round; throws std::invalid_argument where build() does.
   Result<void> reload(const TlsContextBuilder& settings);
-  /// Looks every so often on `loop` whether a file has changed, and reloads. A failure is logged, and tried
-  /// again when a file changes again. Goes on until the handle goes, or the loop ends.
+  /// Looks every so often on `loop` whether a file has changed, and reloads, on its thread. A failure is
+  /// logged, and tried again when a file changes again. What the system trusts is not looked at. Goes on
+  /// until the handle goes, or the loop ends.
   [[nodiscard]] TlsFileWatch watchFiles(EventLoop& loop, Duration every = std::chrono::seconds(5));
   /// See TlsContextBuilder::ticketKeys(). Throws std::invalid_argument.
   void setTicketKeys(std::vector<std::string> secrets);

@@ -16,8 +16,9 @@ enum class TlsErrc {
   handshake,        ///< the two sides did not come together
   certificate,      ///< the peer's certificate was refused, or it has none
   notTls,           ///< what came is not TLS at all
-  protocol,         ///< the peer broke the rules after the handshake, or sent an alert
-  truncated         ///< the stream ended without close_notify: something may be missing
+  protocol,  ///< the peer broke the rules after the handshake, or sent an alert: it may refuse our
+             ///< certificate that late
+  truncated  ///< the stream ended without close_notify: something may be missing
 };
 
 /// The category of `TlsErrc` ("tls").

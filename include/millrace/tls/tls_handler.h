@@ -7,12 +7,14 @@
 //   pipeline.emplaceLast<TlsHandler>(context, "example.org");   // a client; the name is verified
 //
 // The handshake begins when the channel is active, or at once if it is already (STARTTLS: write the last plain
-// answer, then add the handler in front). What is written meanwhile waits; TlsHandshakeCompletion comes
-// before the first message. A failure fails what waits, comes as exceptionCaught() and closes.
+// answer, then add the handler in front). channelActive() passes before it. What is written meanwhile waits;
+// TlsHandshakeCompletion comes before the first message. A failure fails what waits, comes as
+// TlsHandshakeCompletion and exceptionCaught(), and closes; a peer that just goes away comes as the former only.
 //
-// close() sends what was flushed and close_notify, and waits for the peer's end within the close timeout.
-// A peer that ends its stream without close_notify is told as TlsErrc::truncated. Writes are done when their
-// last encrypted byte has reached the kernel, and count against the water marks until then.
+// close() sends what was flushed and close_notify, and waits for the peer's close_notify within the close
+// timeout; before the handshake is done it closes at once. A peer that ends its stream without close_notify is
+// told as TlsErrc::truncated. Writes are done when their last encrypted byte has reached the kernel, and count
+// against the water marks until then.
 //
 // Threads: the channel's loop. Ownership: belongs to one pipeline.
 #pragma once
@@ -44,12 +46,13 @@ class MILLRACE_API TlsHandler final : public ChannelHandler {
   TlsHandler(const TlsContext& context, std::string host, std::uint16_t port = 443);
   ~TlsHandler() override;
 
-  /// Done with the handshake. Loop thread.
+  /// Done with the handshake. Loop thread, once it is in a pipeline; elsewhere see tlsHandshake().
   Future<void> handshakeFuture();
   bool isHandshakeDone() const noexcept;
   /// Empty before the handshake is done. Loop thread.
   TlsInfo info() const;
-  /// Tells the peer that nothing more comes; reading goes on. Loop thread.
+  /// Sends what was flushed and tells the peer that nothing more comes (close_notify), after the handshake if
+  /// that is still going on; writes fail from now on, reading goes on. Loop thread.
   void closeOutbound();
 
   void handlerAdded(Context& ctx) override;
@@ -69,7 +72,8 @@ class MILLRACE_API TlsHandler final : public ChannelHandler {
 };
 
 /// What the handshake of `channel` agreed on, when it is done; any thread. Fails with what the handshake
-/// failed with, and with Errc::notSupported if there is no TlsHandler.
+/// failed with, also when the channel is closed by now; with Errc::closed if it closed after a handshake that
+/// went well, and with Errc::notSupported if there is no TlsHandler.
 MILLRACE_API Future<TlsInfo> tlsHandshake(Channel& channel);
 
 }  // namespace millrace

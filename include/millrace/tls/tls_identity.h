@@ -49,10 +49,11 @@ class MILLRACE_API TlsTrust {
 
   /// The authorities that the system trusts: what clients do unless they are told otherwise.
   static TlsTrust system() { return {Kind::system, {}}; }
-  /// The certificates of a PEM file, and no others.
+  /// The certificates of a PEM file, and no others. Each is trusted as it stands, also one of an intermediate
+  /// authority or of a single server.
   static TlsTrust fromFile(std::string path) { return {Kind::file, std::move(path)}; }
   static TlsTrust fromPem(std::string text) { return {Kind::pem, std::move(text)}; }
-  /// Anybody who says anything. The connection is encrypted, but nobody knows with whom.
+  /// Clients: anybody is believed. The connection is encrypted, but nobody knows with whom.
   static TlsTrust insecure() { return {Kind::insecure, {}}; }
 
   Kind kind() const noexcept { return kind_; }

@@ -24,8 +24,8 @@ struct TlsInfo {
   std::string protocol;             ///< "TLSv1.3"
   std::string cipher;               ///< "TLS_AES_128_GCM_SHA256"
   std::string applicationProtocol;  ///< what ALPN chose, empty: nothing
-  std::string serverName;           ///< what the client asked for (SNI), empty: nothing
-  bool resumed = false;             ///< an earlier session went on
+  std::string serverName;  ///< what the client asked for (SNI), in its words; empty: nothing
+  bool resumed = false;    ///< an earlier session went on
   /// The peer's own certificate first; empty if it sent none. A client that resumes is not asked again:
   /// a server knows its certificate from the ticket, without the rest of the chain.
   std::vector<TlsCertificate> peerCertificates;
