@@ -177,10 +177,10 @@ class Headers(Tree):
 class Summary(Tree):
     def sum_up(self, *cases, **environment):
         lines = "".join(f'<testcase name="{name}" status="{status}"/>' for name, status in cases)
-        self.write("a.xml", f"<testsuite>{lines}</testsuite>")
+        self.write("results/a.xml", f"<testsuite>{lines}</testsuite>")
         self.write("allowed.txt", "# comment\n^known$  # no such device\n")
         result = self.run_tool("test_summary.py", "--allowed", str(self.root / "allowed.txt"),
-                               str(self.root / "a.xml"), **{"CI": "", **environment})
+                               str(self.root / "results"), **{"CI": "", **environment})
         return result.returncode, result.stdout.splitlines()
 
     def test_the_last_line_counts(self):
@@ -197,6 +197,18 @@ class Summary(Tree):
         self.assertEqual(self.sum_up(("a", "run"), ("new", "notrun"))[0], 0)
         code, lines = self.sum_up(("a", "run"), ("new", "notrun"), CI="true")
         self.assertEqual((code, lines[-1]), (1, "tests: 1 passed, 0 skipped, 1 failed"))
+
+    def test_tests_within_parts_are_counted_one_by_one(self):
+        self.write("results/parts/loop.program.0.xml", """<testsuites><testsuite name="Suite">
+            <testcase name="Good" status="run" result="completed" classname="Suite"/>
+            <testcase name="Elsewhere" status="notrun" result="suppressed" classname="Suite"/>
+            <testcase name="Left" status="run" result="skipped" classname="Suite"/>
+            <testcase name="Bad" status="run" result="completed" classname="Suite">
+              <failure message="no"/></testcase></testsuite></testsuites>""")
+        code, lines = self.sum_up(("a", "run"), ("loop.part.program.0", "fail"))
+        self.assertEqual((code, lines[-1]), (1, "tests: 2 passed, 1 skipped, 2 failed"))
+        self.assertIn("failed: loop.Suite.Bad", lines)
+        self.assertIn("skipped: loop.Suite.Left", "".join(lines))
 
     def test_nothing_run_is_a_failure(self):
         self.assertEqual(self.sum_up()[0], 1)
