@@ -27,6 +27,8 @@ struct Flags {
 
 /// Gets the name and the value of a flag that the example has of its own; false if it has none such.
 using OwnFlag = std::function<bool(std::string_view name, const std::string& value)>;
+/// The same for a flag that has no value.
+using OwnSwitch = std::function<bool(std::string_view name)>;
 
 [[noreturn]] inline void wrongUse(const std::string& what, const char* usage) {
   std::fprintf(stderr, "%s\n%s", what.c_str(), usage);
@@ -43,7 +45,8 @@ inline int toNumber(const std::string& text, int most, const char* usage) {
 }
 
 /// Ends the program with 2 for a wrong flag, with 0 for --help.
-inline Flags parseFlags(int argc, char** argv, const char* usage, const OwnFlag& own = {}) {
+inline Flags parseFlags(int argc, char** argv, const char* usage, const OwnFlag& own = {},
+                        const OwnSwitch& ownSwitch = {}) {
   Flags flags;
   for (int i = 1; i < argc; ++i) {
     const std::string_view name = argv[i];
@@ -55,6 +58,7 @@ inline Flags parseFlags(int argc, char** argv, const char* usage, const OwnFlag&
       flags.quiet = true;
       continue;
     }
+    if (ownSwitch && ownSwitch(name)) continue;
     if (i + 1 == argc) wrongUse(std::string(name) + " needs a value, or is no flag", usage);
     const std::string value = argv[++i];
     if (name == "--host") {
