@@ -124,6 +124,10 @@ int Session::onVerify(int isGood, X509_STORE_CTX* store) {
   if (session == nullptr || shown == nullptr) return isGood;
   session->refused_.clear();
   for (const std::string& name : describe(shown).names) session->refused_ += " " + name;
+  // It goes into logs: a peer shall not write lines of its own there.
+  std::replace_if(
+      session->refused_.begin(), session->refused_.end(), [](char c) { return c < ' ' || c > '~'; },
+      '?');
   return isGood;
 }
 
@@ -169,8 +173,7 @@ Session::Step Session::stepOf(int result) {
 }
 
 void Session::noteFailure() {
-  reasonNumber_ = peekReason();
-  reason_ = takeReason();
+  reason_ = takeReason(&reasonNumber_);
   // "sslv3 alert bad certificate": old names of what the peer says.
   if (const std::size_t alert = reason_.find(" alert "); alert != std::string::npos) {
     reason_ = "the peer says: " + reason_.substr(alert + 7);
