@@ -76,7 +76,9 @@ void Connection::beginClient() {
                "\"" + host_ + "\" is neither a host name nor an address"));
     return;
   }
-  if (settings().resumption) session_->resume(context_.core().sessions().take(session_->peer()));
+  if (settings().resumption) {
+    session_->resume(context_.core().sessions().take(session_->peer(), snapshot_->scope));
+  }
   finishStep(session_->handshake());
 }
 

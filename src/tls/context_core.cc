@@ -26,7 +26,10 @@ ContextCore& coreOf(const SSL* ssl) {
 
 int useTicket(SSL* ssl, unsigned char* name, unsigned char* iv, EVP_CIPHER_CTX* cipher,
               EVP_MAC_CTX* mac, int seal) {
-  return coreOf(ssl).tickets().use(name, iv, cipher, mac, seal == 1);
+  const int verdict = coreOf(ssl).tickets().use(name, iv, cipher, mac, seal == 1);
+  // Clients use a ticket of TLS 1.3 once: without a new one every second connection would begin anew.
+  const bool isSpent = seal != 1 && verdict == 1 && SSL_version(ssl) == TLS1_3_VERSION;
+  return isSpent ? 2 : verdict;
 }
 
 // A client that offers only what we do not speak would talk past us.
@@ -126,7 +129,7 @@ Result<std::shared_ptr<const Snapshot>> ContextCore::load(const Settings& settin
   return std::shared_ptr<const Snapshot>(std::move(snapshot));
 }
 
-Result<SslCtxPtr> ContextCore::loadOne(const Snapshot& snapshot, const TlsIdentity* identity,
+Result<SslCtxPtr> ContextCore::loadOne(Snapshot& snapshot, const TlsIdentity* identity,
                                        const std::string& name) {
   SslCtxPtr ctx(SSL_CTX_new(isServer_ ? TLS_server_method() : TLS_client_method()));
   if (!ctx) return credentialsError("OpenSSL", "gives no context: " + takeReason());
@@ -139,7 +142,7 @@ Result<SslCtxPtr> ContextCore::loadOne(const Snapshot& snapshot, const TlsIdenti
   return ctx;
 }
 
-Result<void> ContextCore::setUp(SSL_CTX* ctx, const Snapshot& snapshot, const std::string& name) {
+Result<void> ContextCore::setUp(SSL_CTX* ctx, Snapshot& snapshot, const std::string& name) {
   const Settings& settings = snapshot.settings;
   SSL_CTX_set_min_proto_version(ctx, numberOf(settings.oldest));
   SSL_CTX_set_max_proto_version(ctx, numberOf(settings.newest));
@@ -189,6 +192,7 @@ Result<void> ContextCore::setUp(SSL_CTX* ctx, const Snapshot& snapshot, const st
   unsigned char id[SHA256_DIGEST_LENGTH];
   SHA256(reinterpret_cast<const unsigned char*>(scope.data()), scope.size(), id);
   SSL_CTX_set_session_id_context(ctx, id, sizeof id);
+  snapshot.scope.assign(id, id + sizeof id);
   return {};
 }
 

@@ -34,6 +34,7 @@ struct Snapshot {
   std::string alpn;                 // as it goes over the wire
   std::vector<SslCtxPtr> contexts;  // the default one first
   HostNames names;                  // to places in `contexts`
+  std::string scope;                // of a client's sessions: they go on where it is the same
 
   /// The context for this name as a client sent it; null if it is refused.
   SSL_CTX* contextFor(const std::string* name) const;
@@ -68,9 +69,9 @@ class ContextCore {
  private:
   explicit ContextCore(const Settings& settings);
   Result<std::shared_ptr<const Snapshot>> load(const Settings& settings);
-  Result<SslCtxPtr> loadOne(const Snapshot& snapshot, const TlsIdentity* identity,
+  Result<SslCtxPtr> loadOne(Snapshot& snapshot, const TlsIdentity* identity,
                             const std::string& name);
-  Result<void> setUp(SSL_CTX* ctx, const Snapshot& snapshot, const std::string& name);
+  Result<void> setUp(SSL_CTX* ctx, Snapshot& snapshot, const std::string& name);
   void setUpCallbacks(SSL_CTX* ctx, const Snapshot& snapshot);
 
   const bool isServer_;
