@@ -14,6 +14,11 @@ void require(bool condition, const std::string& text) {
   if (!condition) throw std::invalid_argument("TlsContextBuilder::" + text);
 }
 
+void checkTogether(const tls::Settings& settings) {
+  require(settings.clientAuth == TlsClientAuth::none || settings.trust.has_value(),
+          "clientAuth() needs trust(): whose certificates are believed?");
+}
+
 void checkSecrets(const std::vector<std::string>& secrets) {
   if (secrets.empty()) throw std::invalid_argument("ticketKeys() needs at least one secret");
   for (const std::string& each : secrets) {
@@ -163,8 +168,7 @@ TlsContextBuilder& TlsContextBuilder::keyLogFile(std::string path) {
 TlsContext TlsContextBuilder::build() const { return tryBuild().orThrow(); }
 
 Result<TlsContext> TlsContextBuilder::tryBuild() const {
-  require(settings_->clientAuth == TlsClientAuth::none || settings_->trust.has_value(),
-          "clientAuth() needs trust(): whose certificates are believed?");
+  checkTogether(*settings_);
   Result<std::shared_ptr<tls::ContextCore>> core = tls::ContextCore::make(*settings_);
   if (!core) return core.error();
   return TlsContext(std::move(*core));
@@ -181,6 +185,7 @@ Result<void> TlsContext::reload(const TlsContextBuilder& settings) {
     return Error(Errc::notSupported, "TlsContext::reload()",
                  "a server's context cannot become a client's, nor the other way round");
   }
+  checkTogether(*settings.settings_);
   return core_->reload(*settings.settings_);
 }
 
