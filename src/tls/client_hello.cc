@@ -81,8 +81,13 @@ ClientHelloReader::State ClientHelloReader::look() {
   return state;
 }
 
+// What lies behind the limit is not looked at: it would come later if it were cut otherwise.
+std::span<const std::byte> ClientHelloReader::unseen() const noexcept {
+  return bytes_.data().first(std::min(bytes_.readableBytes(), limit_)).subspan(looked_);
+}
+
 ClientHelloReader::State ClientHelloReader::readHeader() {
-  const auto data = bytes_.data().subspan(looked_);
+  const auto data = unseen();
   // A wrong beginning is told by the first byte.
   if (!data.empty() && data[0] != std::byte{kHandshakeRecord}) {
     return looked_ == 0 ? State::notTls : State::broken;
@@ -100,7 +105,7 @@ ClientHelloReader::State ClientHelloReader::readHeader() {
 }
 
 ClientHelloReader::State ClientHelloReader::readFragment() {
-  const auto data = bytes_.data().subspan(looked_);
+  const auto data = unseen();
   std::size_t used = 0;
   while (used < data.size() && used < fragmentLeft_ && messageSeen_ < kMessageHeader) {
     header_ = header_ << 8 | std::to_integer<std::uint32_t>(data[used++]);

@@ -50,6 +50,7 @@ class ClientHelloReader {
   static constexpr std::size_t kLongestRecord = 16384;
 
   State look();
+  std::span<const std::byte> unseen() const noexcept;
   State readHeader();
   State readFragment();
   std::string message() const;

@@ -73,8 +73,10 @@ void Connection::beginClient() {
   session_->allocateBy(ctx_);
   stage_ = Stage::handshaking;
   const bool verifies = settings().trust->kind() != TlsTrust::Kind::insecure;
-  session_->setPeer(host_, port_, verifies, snapshot_->scope);
-  if (settings().resumption) session_->resume(context_.core().sessions().take(session_->peer()));
+  session_->setPeer(host_, port_, verifies);
+  if (settings().resumption) {
+    session_->resume(context_.core().sessions().take(session_->peer(), snapshot_->scope));
+  }
   finishStep(session_->handshake());
 }
 

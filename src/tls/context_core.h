@@ -34,7 +34,7 @@ struct Snapshot {
   std::string alpn;                 // as it goes over the wire
   std::vector<SslCtxPtr> contexts;  // the default one first
   HostNames names;                  // to places in `contexts`
-  std::string scope;  // of the default context: sessions of another one do not go on here
+  std::string scope;                // of a client's sessions: they go on where it is the same
 
   /// The context for this name as a client sent it; null if it is refused.
   SSL_CTX* contextFor(const std::string* name) const;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tls/credentials.h"
 
+#include <arpa/inet.h>
 #include <cerrno>
 #include <cstring>
 #include <ctime>
@@ -8,6 +9,7 @@
 #include <openssl/err.h>
 #include <openssl/pem.h>
 #include <openssl/x509v3.h>
+#include <utility>
 #include <vector>
 
 namespace millrace::tls {
@@ -90,18 +92,26 @@ Result<KeyPtr> readKey(const Source& source, const std::string& passPhrase) {
   ERR_clear_error();
   KeyPtr key(PEM_read_bio_PrivateKey(bio.get(), nullptr, &givePassPhrase, &phrase));
   if (key) return key;
-  const bool isEmpty = ERR_GET_REASON(ERR_peek_last_error()) == PEM_R_NO_START_LINE;
-  const std::string reason = takeReason();
+  ERR_clear_error();  // its words would be "unsupported", whatever it is
   if (phrase.wasAsked && passPhrase.empty()) {
     return credentialsError(source.name, "is encrypted, and no pass phrase was given");
   }
   if (phrase.wasAsked)
     return credentialsError(source.name, "is encrypted with another pass phrase");
-  if (isEmpty || source.text.find("PRIVATE KEY-----") == std::string::npos) {
+  if (source.text.find("PRIVATE KEY-----") == std::string::npos) {
     return credentialsError(source.name,
                             "has no private key (PEM is expected: -----BEGIN PRIVATE KEY-----)");
   }
-  return credentialsError(source.name, "is damaged: " + reason);
+  return credentialsError(source.name, "is damaged, or of a kind that OpenSSL does not know");
+}
+
+/// Of 4 or 16 bytes; nothing for others, which mean no address.
+std::string addressText(const ASN1_OCTET_STRING* address) {
+  const int family = ASN1_STRING_length(address) == 4 ? AF_INET : AF_INET6;
+  if (family == AF_INET6 && ASN1_STRING_length(address) != 16) return {};
+  char text[INET6_ADDRSTRLEN];
+  const char* made = inet_ntop(family, ASN1_STRING_get0_data(address), text, sizeof text);
+  return made == nullptr ? std::string() : made;
 }
 
 void addNames(X509* certificate, std::vector<std::string>& names) {
@@ -114,15 +124,8 @@ void addNames(X509* certificate, std::vector<std::string>& names) {
       names.emplace_back(reinterpret_cast<const char*>(ASN1_STRING_get0_data(name->d.dNSName)),
                          static_cast<std::size_t>(ASN1_STRING_length(name->d.dNSName)));
     } else if (name->type == GEN_IPADD) {
-      char* text = i2s_ASN1_OCTET_STRING(nullptr, name->d.iPAddress);
-      const unsigned char* bytes = ASN1_STRING_get0_data(name->d.iPAddress);
-      if (ASN1_STRING_length(name->d.iPAddress) == 4) {
-        names.push_back(std::to_string(bytes[0]) + "." + std::to_string(bytes[1]) + "." +
-                        std::to_string(bytes[2]) + "." + std::to_string(bytes[3]));
-      } else if (text != nullptr) {
-        names.emplace_back(text);
-      }
-      OPENSSL_free(text);
+      std::string text = addressText(name->d.iPAddress);
+      if (!text.empty()) names.push_back(std::move(text));
     }
   }
   GENERAL_NAMES_free(alternatives);

@@ -38,18 +38,18 @@ const std::error_category& tlsErrorCategory() noexcept {
 
 namespace tls {
 
-int peekReason() noexcept {
-  const unsigned long code = ERR_peek_error();
-  return code == 0 || ERR_GET_LIB(code) != ERR_LIB_SSL ? 0 : ERR_GET_REASON(code);
-}
-
-std::string takeReason() {
-  const unsigned long code = ERR_get_error();
-  ERR_clear_error();
-  if (code == 0) return {};
-  const char* text = ERR_reason_error_string(code);
+std::string takeReason(int* number) {
+  unsigned long chosen = 0;
+  while (const unsigned long code = ERR_get_error()) {
+    const bool isFirst = chosen == 0;
+    const bool isBetter = ERR_GET_LIB(code) == ERR_LIB_SSL && ERR_GET_LIB(chosen) != ERR_LIB_SSL;
+    if (isFirst || isBetter) chosen = code;
+  }
+  if (number != nullptr) *number = ERR_GET_LIB(chosen) == ERR_LIB_SSL ? ERR_GET_REASON(chosen) : 0;
+  if (chosen == 0) return {};
+  const char* text = ERR_reason_error_string(chosen);
   if (text != nullptr) return text;
-  return "error " + std::to_string(code);
+  return "error " + std::to_string(chosen);
 }
 
 Error credentialsError(std::string_view what, std::string_view problem) {

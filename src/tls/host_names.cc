@@ -46,6 +46,7 @@ std::optional<std::string> normalHostName(std::string_view name) {
 }
 
 bool isAddress(const std::string& text) {
+  if (text.find('\0') != std::string::npos) return false;
   in6_addr any{};
   return inet_pton(AF_INET, text.c_str(), &any) == 1 ||
          inet_pton(AF_INET6, text.c_str(), &any) == 1;

@@ -21,6 +21,9 @@ std::string textOf(const BioPtr& bio) {
   return {data, static_cast<std::size_t>(size)};
 }
 
+/// The longest that a subject may hold; who it is for stands elsewhere anyway.
+constexpr std::size_t kLongestCommonName = 64;
+
 void addExtension(X509* certificate, int kind, const std::string& value) {
   X509V3_CTX context;
   X509V3_set_ctx_nodb(&context);
@@ -55,7 +58,7 @@ TlsIdentity TlsIdentity::selfSigned(const std::vector<std::string>& names) {
   if (names.empty()) throw std::invalid_argument("TlsIdentity::selfSigned() needs a name");
   std::string alternatives;
   for (const std::string& name : names) {
-    if (name.empty() || name.find_first_of(",\n\r ") != std::string::npos) {
+    if (!tls::isAddress(name) && !tls::normalPattern(name)) {
       throw std::invalid_argument("TlsIdentity::selfSigned(): \"" + name +
                                   "\" is no host name or address");
     }
@@ -73,9 +76,10 @@ TlsIdentity TlsIdentity::selfSigned(const std::vector<std::string>& names) {
   X509_gmtime_adj(X509_getm_notAfter(certificate.get()), 365L * 24 * 3600);
   X509_set_pubkey(certificate.get(), key.get());
   X509_NAME* subject = X509_get_subject_name(certificate.get());
+  const std::string commonName = names.front().substr(0, kLongestCommonName);
   X509_NAME_add_entry_by_txt(subject, "CN", MBSTRING_UTF8,
-                             reinterpret_cast<const unsigned char*>(names.front().c_str()), -1, -1,
-                             0);
+                             reinterpret_cast<const unsigned char*>(commonName.data()),
+                             static_cast<int>(commonName.size()), -1, 0);
   X509_set_issuer_name(certificate.get(), subject);
   addExtension(certificate.get(), NID_subject_alt_name, alternatives);
   addExtension(certificate.get(), NID_basic_constraints, "critical,CA:TRUE");

@@ -30,10 +30,10 @@ using X509Ptr = std::unique_ptr<X509, Freer<&X509_free>>;
 using KeyPtr = std::unique_ptr<EVP_PKEY, Freer<&EVP_PKEY_free>>;
 using BioPtr = std::unique_ptr<BIO, Freer<&BIO_free_all>>;
 
-/// What the oldest error in OpenSSL's queue of this thread says, such as "unknown ca"; empties the queue.
-std::string takeReason();
-/// The number of that reason, 0 without one; leaves the queue alone.
-int peekReason() noexcept;
+/// What OpenSSL's queue of errors of this thread says, such as "unknown ca"; empties it. Of several the oldest of
+/// TLS itself counts, else the oldest: a signature that is wrong is "EVP lib" first, and only then a certificate
+/// that is not good. `number` gets the reason of TLS, 0 without one.
+std::string takeReason(int* number = nullptr);
 
 /// A context or certificate that cannot be used. `what`: "chain.pem", or what it is if it is no file.
 Error credentialsError(std::string_view what, std::string_view problem);

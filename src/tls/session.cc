@@ -98,9 +98,8 @@ Session::~Session() {
   if (isHandshakeDone_) SSL_set_shutdown(ssl_.get(), SSL_SENT_SHUTDOWN | SSL_RECEIVED_SHUTDOWN);
 }
 
-void Session::setPeer(const std::string& host, std::uint16_t port, bool verifies,
-                      const std::string& scope) {
-  peer_ = host + ":" + std::to_string(port) + " " + scope;
+void Session::setPeer(const std::string& host, std::uint16_t port, bool verifies) {
+  peer_ = host + ":" + std::to_string(port);
   SSL_set_verify(ssl_.get(), SSL_get_verify_mode(ssl_.get()), &onVerify);
   X509_VERIFY_PARAM* param = SSL_get0_param(ssl_.get());
   if (isAddress(host)) {
@@ -128,6 +127,10 @@ int Session::onVerify(int isGood, X509_STORE_CTX* store) {
   if (session == nullptr || shown == nullptr) return isGood;
   session->refused_.clear();
   for (const std::string& name : describe(shown).names) session->refused_ += " " + name;
+  // It goes into logs: a peer shall not write lines of its own there.
+  std::replace_if(
+      session->refused_.begin(), session->refused_.end(), [](char c) { return c < ' ' || c > '~'; },
+      '?');
   return isGood;
 }
 
@@ -173,8 +176,7 @@ Session::Step Session::stepOf(int result) {
 }
 
 void Session::noteFailure() {
-  reasonNumber_ = peekReason();
-  reason_ = takeReason();
+  reason_ = takeReason(&reasonNumber_);
   // "sslv3 alert bad certificate", "tlsv1 unrecognized name": old names of what the peer says.
   if (reasonNumber_ > SSL_AD_REASON_OFFSET) {
     const std::size_t alert = reason_.find(" alert ");

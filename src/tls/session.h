@@ -43,10 +43,8 @@ class Session {
   Session& operator=(const Session&) = delete;
   ~Session();
 
-  /// Clients: whom we mean. `scope`: sessions of another one are none of ours; OpenSSL would end the
-  /// handshake that offers one. REQUIRES: a host name or an address
-  void setPeer(const std::string& host, std::uint16_t port, bool verifies,
-               const std::string& scope);
+  /// Clients: whom we mean. REQUIRES: a host name or an address
+  void setPeer(const std::string& host, std::uint16_t port, bool verifies);
   /// Servers: the name that the client asks for. OpenSSL forgets it when a session of TLS 1.2 goes on.
   void setServerName(std::string name) { serverName_ = std::move(name); }
   /// Clients: an earlier session to go on with.

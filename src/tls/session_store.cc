@@ -1,7 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tls/session_store.h"
 
+#include <ctime>
+
 namespace millrace::tls {
+
+namespace {
+
+// OpenSSL does not look at the time of TLS 1.2's.
+bool isUsable(const SSL_SESSION* session, std::string_view scope) {
+  unsigned int size = 0;
+  const unsigned char* id = SSL_SESSION_get0_id_context(session, &size);
+  const std::string_view own(reinterpret_cast<const char*>(id), size);
+  const long age = static_cast<long>(std::time(nullptr)) - SSL_SESSION_get_time(session);
+  return SSL_SESSION_is_resumable(session) == 1 && own == scope &&
+         age <= SSL_SESSION_get_timeout(session);
+}
+
+}  // namespace
 
 void SessionStore::put(const std::string& peer, SslSessionPtr session) {
   const std::lock_guard lock(mutex_);
@@ -20,7 +36,7 @@ void SessionStore::put(const std::string& peer, SslSessionPtr session) {
   if (sessions.size() > kMostPerPeer) sessions.pop_back();
 }
 
-SslSessionPtr SessionStore::take(const std::string& peer) {
+SslSessionPtr SessionStore::take(const std::string& peer, std::string_view scope) {
   const std::lock_guard lock(mutex_);
   const auto found = index_.find(peer);
   if (found == index_.end()) return nullptr;
@@ -29,13 +45,13 @@ SslSessionPtr SessionStore::take(const std::string& peer) {
   SslSessionPtr taken;
   while (!sessions.empty() && !taken) {
     SSL_SESSION* session = sessions.front().get();
-    const bool isUsable = SSL_SESSION_is_resumable(session) == 1;
+    const bool isGood = isUsable(session, scope);
     // Used twice, a ticket of TLS 1.3 would let observers link the connections.
-    if (isUsable && SSL_SESSION_get_protocol_version(session) != TLS1_3_VERSION) {
+    if (isGood && SSL_SESSION_get_protocol_version(session) != TLS1_3_VERSION) {
       SSL_SESSION_up_ref(session);
       return SslSessionPtr(session);
     }
-    if (isUsable) taken = std::move(sessions.front());
+    if (isGood) taken = std::move(sessions.front());
     sessions.pop_front();
   }
   if (sessions.empty()) {

@@ -10,6 +10,7 @@
 #include <list>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 
 namespace millrace::tls {
@@ -21,8 +22,9 @@ class SessionStore {
   static constexpr std::size_t kMostPerPeer = 4;
 
   void put(const std::string& peer, SslSessionPtr session);
-  /// The newest one that can still be used, or null. One of TLS 1.3 is gone then.
-  SslSessionPtr take(const std::string& peer);
+  /// The newest one that can still be used, or null. One of TLS 1.3 is gone then, and so are those that are
+  /// too old or of another scope (see Snapshot): with other trust a server has to show itself again.
+  SslSessionPtr take(const std::string& peer, std::string_view scope);
   std::size_t size() const;
 
  private:

@@ -67,7 +67,7 @@ TEST_P(TlsClientSessions, TellTheServerTheNameAgain) {
   EXPECT_EQ(serverSide_.serverName, "localhost");
 }
 
-TEST(TlsReload, RefusesSettingsThatBuildWouldRefuse) {
+TEST(TlsReloadScope, RefusesSettingsThatBuildWouldRefuse) {
   TlsContext server = serverBuilder().build();
   const TlsContextBuilder nobody = serverBuilder().clientAuth(TlsClientAuth::required);
   EXPECT_THROW(nobody.build(), std::invalid_argument);

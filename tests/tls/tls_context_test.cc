@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "support/loop_test.h"
+#include "tls/temporary_folder.h"
+#include "tls/test_ca.h"
+#include "tls/tls_fixture.h"
+
+#include <gtest/gtest.h>
+
+namespace millrace {
+namespace {
+
+using namespace test;
+using std::chrono::hours;
+using std::chrono::seconds;
+
+const TestAuthority& root() {
+  static const TestAuthority made("root");
+  return made;
+}
+const TestCertificate& leaf() {
+  static const TestCertificate made = root().issue({.commonName = "one", .names = "DNS:localhost"});
+  return made;
+}
+TlsContextBuilder believer() {
+  return TlsContextBuilder::forClient().trust(TlsTrust::fromPem(root().pem()));
+}
+
+TlsInfo infoOf(EmbeddedChannel& channel) {
+  return channel.run([&] { return channel.pipeline().get<TlsHandler>()->info(); });
+}
+/// Who the server of this connection is.
+std::string serverOf(TlsPair& pair) {
+  const TlsInfo info = infoOf(pair.client());
+  return info.peerCertificates.empty() ? "nobody" : info.peerCertificates[0].subject;
+}
+template <class F>
+std::string refusal(F&& fn) {
+  return test::textOf<std::invalid_argument>(std::forward<F>(fn));
+}
+
+// --- the builder ---
+
+TEST(TlsContextBuilder, WrongValuesAreRefusedAtOnce) {
+  TlsContextBuilder server = serverBuilder();
+  TlsContextBuilder client = clientBuilder();
+
+  EXPECT_EQ(refusal([&] { client.identity("a.org", testIdentity()); }),
+            "TlsContextBuilder::identity(name, …): only servers are asked for names");
+  EXPECT_EQ(refusal([&] { server.identity("a b", testIdentity()); }),
+            "TlsContextBuilder::identity(): \"a b\" is no host name, and no \"*.\" before one");
+  EXPECT_EQ(
+      refusal([&] { server.identity("127.0.0.1", testIdentity()); }),
+      "TlsContextBuilder::identity(): \"127.0.0.1\" is no host name, and no \"*.\" before one");
+  EXPECT_EQ(refusal([&] { client.clientAuth(TlsClientAuth::required); }),
+            "TlsContextBuilder::clientAuth() is for servers");
+  EXPECT_EQ(refusal([&] {
+              server.alpn({"h2", ""});
+            }),
+            "TlsContextBuilder::alpn(): a protocol has 1 to 255 bytes, not 0");
+  EXPECT_EQ(refusal([&] { server.alpn({std::string(256, 'x')}); }),
+            "TlsContextBuilder::alpn(): a protocol has 1 to 255 bytes, not 256");
+  EXPECT_EQ(refusal([&] { server.versions(TlsVersion::tls13, TlsVersion::tls12); }),
+            "TlsContextBuilder::versions(): the oldest is newer than the newest");
+  EXPECT_EQ(refusal([&] { server.handshakeTimeout(Duration(0)); }),
+            "TlsContextBuilder::handshakeTimeout() must be longer than nothing");
+  EXPECT_EQ(refusal([&] { server.closeTimeout(Duration(-1)); }),
+            "TlsContextBuilder::closeTimeout() must not be negative");
+  EXPECT_EQ(refusal([&] { server.handshakesPerTurn(0); }),
+            "TlsContextBuilder::handshakesPerTurn() must be 1 or more, not 0");
+  EXPECT_EQ(refusal([&] { server.maxClientHello(511); }),
+            "TlsContextBuilder::maxClientHello() is 512 bytes to 128 KiB, not 511");
+  EXPECT_EQ(refusal([&] { server.maxClientHello(128 * 1024 + 1); }),
+            "TlsContextBuilder::maxClientHello() is 512 bytes to 128 KiB, not 131073");
+  EXPECT_EQ(refusal([&] { server.ticketLifetime(std::chrono::milliseconds(999)); }),
+            "TlsContextBuilder::ticketLifetime() is a second to seven days");
+  EXPECT_EQ(refusal([&] { server.ticketLifetime(hours(7 * 24) + seconds(1)); }),
+            "TlsContextBuilder::ticketLifetime() is a second to seven days");
+  EXPECT_EQ(refusal([&] { server.ticketKeys({}); }), "ticketKeys() needs at least one secret");
+  EXPECT_EQ(refusal([&] { server.ticketKeys({std::string(79, 'x')}); }),
+            "a ticket key has 80 random bytes, not 79");
+
+  // None of them has left a trace.
+  TlsPair pair(server, client);
+  pair.carry();
+  EXPECT_TRUE(pair.clientSaw.has("handshake"));
+}
+
+TEST(TlsContextBuilder, AskingForCertificatesNeedsTrust) {
+  const std::string text =
+      "TlsContextBuilder::clientAuth() needs trust(): whose certificates are believed?";
+  const TlsContextBuilder asking = serverBuilder().clientAuth(TlsClientAuth::required);
+  TlsContext context = serverBuilder().build();
+
+  EXPECT_EQ(refusal([&] { asking.build(); }), text);
+  EXPECT_EQ(refusal([&] { static_cast<void>(asking.tryBuild()); }), text);
+  EXPECT_EQ(refusal([&] { static_cast<void>(context.reload(asking)); }), text);
+}
+
+TEST(TlsContextBuilder, WhatOpenSslDoesNotKnowFailsTheBuild) {
+  const auto problem = [](const TlsContextBuilder& builder) {
+    const Result<TlsContext> built = builder.tryBuild();
+    return built ? std::string() : built.error().message();
+  };
+
+  EXPECT_EQ(problem(serverBuilder().ciphers("NO-SUCH-CIPHER", "")),
+            "TLS ciphers for TLS 1.2 \"NO-SUCH-CIPHER\" are none that OpenSSL knows: no cipher "
+            "match: certificate or key cannot be used");
+  EXPECT_EQ(problem(serverBuilder().ciphers("", "NO_SUCH_CIPHER")).substr(0, 70),
+            "TLS ciphers for TLS 1.3 \"NO_SUCH_CIPHER\" are none that OpenSSL knows: ");
+  EXPECT_EQ(problem(serverBuilder().groups("P-12")).substr(0, 47),
+            "TLS groups \"P-12\" are none that OpenSSL knows: ");
+  EXPECT_EQ(problem(serverBuilder().ciphers("", "").groups("P-256")), "");
+}
+
+TEST(TlsContextBuilder, CopiesAreIndependent) {
+  const TlsContextBuilder plain = serverBuilder();
+  TlsContextBuilder copy = plain;
+  copy.versions(TlsVersion::tls12, TlsVersion::tls12);
+  TlsContextBuilder assigned = clientBuilder();
+  assigned = copy;
+
+  const auto protocolOf = [](const TlsContextBuilder& server) {
+    TlsPair pair(server, clientBuilder());
+    pair.carry();
+    return infoOf(pair.client()).protocol;
+  };
+  EXPECT_EQ(protocolOf(plain), "TLSv1.3");
+  EXPECT_EQ(protocolOf(copy), "TLSv1.2");
+  EXPECT_EQ(protocolOf(assigned), "TLSv1.2");
+}
+
+TEST(TlsContextBuilder, BuildThrowsWhatTryBuildGives) {
+  const TlsContextBuilder wrong =
+      TlsContextBuilder::forServer(TlsIdentity::fromFiles("/nonexistent/a", "/nonexistent/b"));
+
+  EXPECT_EQ(test::textOf<Exception>([&] { wrong.build(); }), wrong.tryBuild().error().message());
+}
+
+// --- reload ---
+
+class TlsReload : public testing::Test {
+ protected:
+  void write(const TestCertificate& certificate) const {
+    folder.replace("chain.pem", certificate.chain());
+    folder.replace("key.pem", certificate.keyPem());
+  }
+
+  const TemporaryFolder folder;
+  const bool isWritten = (write(leaf()), true);
+  const TlsContextBuilder settings = TlsContextBuilder::forServer(
+      TlsIdentity::fromFiles(folder / "chain.pem", folder / "key.pem"));
+  TlsContext server = settings.build();
+  TlsContext client = believer().build();
+};
+
+TEST_F(TlsReload, GivesNewConnectionsTheNewCertificateAndLeavesTheOldOnesAlone) {
+  const TestCertificate next = root().issue({.commonName = "two", .names = "DNS:localhost"});
+  TlsPair before(server, client);
+  before.carry();
+  TlsPair halfway(server, client);  // its handshake has begun
+  write(next);
+
+  ASSERT_TRUE(server.reload().ok());
+  TlsPair after(server, believer().build());
+  after.carry();
+  halfway.carry();
+  before.client().writeOutbound(ByteBuf::of("still here"));
+  before.carry();
+
+  EXPECT_EQ(serverOf(before), "CN=one");
+  EXPECT_EQ(serverOf(halfway), "CN=one");
+  EXPECT_EQ(serverOf(after), "CN=two");
+  EXPECT_EQ(before.serverSaw.text, "still here");
+  EXPECT_EQ(server.figures().reloads, 1U);
+  EXPECT_EQ(server.figures().failedReloads, 0U);
+}
+
+TEST_F(TlsReload, ThatFailsKeepsEverythingAndIsCounted) {
+  folder.replace("key.pem", "no key");
+
+  const Result<void> loaded = server.reload();
+
+  ASSERT_FALSE(loaded.ok());
+  EXPECT_EQ(loaded.error().code(), TlsErrc::credentials);
+  EXPECT_NE(loaded.error().message().find(folder / "key.pem"), std::string::npos);
+  EXPECT_EQ(server.figures().failedReloads, 1U);
+  EXPECT_EQ(server.figures().reloads, 0U);
+  TlsPair pair(server, client);
+  pair.carry();
+  EXPECT_EQ(serverOf(pair), "CN=one");
+}
+
+TEST_F(TlsReload, IsSeenByAllCopies) {
+  const TlsContext copy = server;
+  write(root().issue({.commonName = "two", .names = "DNS:localhost"}));
+
+  ASSERT_TRUE(server.reload().ok());
+
+  TlsPair pair(copy, client);
+  pair.carry();
+  EXPECT_EQ(serverOf(pair), "CN=two");
+  EXPECT_EQ(copy.figures().reloads, 1U);
+}
+
+TEST_F(TlsReload, WithOtherSettingsTakesThem) {
+  ASSERT_TRUE(
+      server.reload(TlsContextBuilder(settings).versions(TlsVersion::tls12, TlsVersion::tls12))
+          .ok());
+
+  TlsPair pair(server, client);
+  pair.carry();
+  EXPECT_EQ(infoOf(pair.client()).protocol, "TLSv1.2");
+}
+
+TEST_F(TlsReload, MakesNoServerOfAClient) {
+  EXPECT_TRUE(server.isServer());
+  EXPECT_FALSE(client.isServer());
+
+  const Result<void> one = server.reload(believer());
+  const Result<void> other = client.reload(settings);
+
+  ASSERT_FALSE(one.ok());
+  ASSERT_FALSE(other.ok());
+  EXPECT_EQ(one.error().code(), Errc::notSupported);
+  EXPECT_EQ(other.error().code(), Errc::notSupported);
+  TlsPair pair(server, client);
+  pair.carry();
+  EXPECT_EQ(serverOf(pair), "CN=one");
+}
+
+TEST_F(TlsReload, ReadsTheTrustFileOfAClientAgain) {
+  const std::string path = folder.write("ca.pem", TestAuthority("nobody").pem());
+  TlsContext reading = TlsContextBuilder::forClient().trust(TlsTrust::fromFile(path)).build();
+  TlsPair before(server, reading);
+  before.carry();
+  folder.replace("ca.pem", root().pem());
+
+  ASSERT_TRUE(reading.reload().ok());
+  TlsPair after(server, reading);
+  after.carry();
+
+  EXPECT_FALSE(before.clientSaw.has("handshake"));
+  EXPECT_TRUE(after.clientSaw.has("handshake"));
+}
+
+// --- figures ---
+
+TEST(TlsFigures, CountWhatHappened) {
+  const TlsContext server = serverBuilder().build();
+  const TlsContext client = clientBuilder().build();
+  for (int i = 0; i < 2; ++i) {
+    TlsPair pair(server, client);
+    pair.carry();
+  }
+  TlsPair wrong(server, client, "another.example");
+  wrong.carry();
+  TlsPair silent(server, client);
+  silent.server().advanceTimeBy(seconds(10));
+
+  const TlsFigures seen = server.figures();
+  EXPECT_EQ(seen.handshakes, 2U);
+  EXPECT_EQ(seen.resumed, 1U);
+  EXPECT_EQ(seen.failed, 2U);
+  EXPECT_EQ(seen.timedOut, 1U);
+  EXPECT_EQ(seen.delayed, 0U);
+  EXPECT_EQ(client.figures().handshakes, 2U);
+  EXPECT_EQ(client.figures().resumed, 1U);
+  EXPECT_EQ(client.figures().failed, 1U);
+}
+
+}  // namespace
+}  // namespace millrace
