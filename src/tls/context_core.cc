@@ -26,7 +26,10 @@ ContextCore& coreOf(const SSL* ssl) {
 
 int useTicket(SSL* ssl, unsigned char* name, unsigned char* iv, EVP_CIPHER_CTX* cipher,
               EVP_MAC_CTX* mac, int seal) {
-  return coreOf(ssl).tickets().use(name, iv, cipher, mac, seal == 1);
+  const int used = coreOf(ssl).tickets().use(name, iv, cipher, mac, seal == 1);
+  // Clients use a ticket of TLS 1.3 once, so each one that is opened is followed by a new one.
+  const bool isSpent = used == 1 && seal == 0 && SSL_version(ssl) == TLS1_3_VERSION;
+  return isSpent ? 2 : used;
 }
 
 // A client that offers only what we do not speak would talk past us.
