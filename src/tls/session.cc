@@ -216,6 +216,8 @@ Session::Step Session::read(ByteBuf& into) {
     if (result != 1) return stepOf(result);
     into.advance(got);
     bytesRead_ += got;
+    // To ask once more, only to hear that it wants input, is half the work of a short record.
+    if (input_.readableBytes() == 0 && SSL_has_pending(ssl_.get()) == 0) return Step::wantsInput;
   }
   return Step::done;
 }
