@@ -150,11 +150,11 @@ void runStorm(const Options& options, TlsLoad& load, const TlsLoad::Plan& plan) 
   bench::emit("calm_p99_us", load.delays().micros(99));
 
   bench::Storm storm(options.shape.port, options.storm);
-  load.run({0, 1}, options.server, [&] { return storm.grow(); });
+  load.run({0, 1}, options.server, [&] { return storm.turn(); });
   bench::emit("coming_p50_us", load.delays().micros(50));
   bench::emit("coming_p99_us", load.delays().micros(99));
 
-  load.run({0, plan.ns}, options.server);
+  load.run({0, plan.ns}, options.server, [&] { return storm.turn(); });
   bench::emit("standing_p50_us", load.delays().micros(50));
   bench::emit("standing_p99_us", load.delays().micros(99));
   storm.awaitEnd(nanoseconds(options.patience));
