@@ -29,13 +29,14 @@ def scenario(cell):
 class Fleet:
     """All servers at once, each asleep while another one is measured. One that failed is made anew."""
 
-    def __init__(self, peers):
+    def __init__(self, peers, start=servers.Server):
         self._peers = peers
+        self._start = start
         self._servers = {}
 
     def server(self, name):
         if name not in self._servers:
-            self._servers[name] = servers.Server(name, self._peers[name])
+            self._servers[name] = self._start(name, self._peers[name])
         return self._servers[name]
 
     def discard(self, name):
@@ -59,21 +60,27 @@ def measure(peers, modes, pace, programs, results, say):
         if "netty" in names:
             say("netty: warm-up")
             warm_up(fleet, pace, programs, results, modes)
-        for number in range(pace.rounds):
-            for place, (name, cell) in enumerate(wanted):
-                shift = (number + place) % len(names)  # nobody is always first
-                for peer in names[shift:] + names[:shift]:
-                    if (name, peer) in results.dropped:
-                        continue
-                    say(f"round {number + 1} of {pace.rounds}: {name} {peer}")
-                    try:
-                        results.add(name, peer, run(fleet.server(peer), cell, pace, programs))
-                    except Failure as failure:
-                        results.failures.append(str(failure))
-                        results.drop(name, peer)
-                        fleet.discard(peer)
+        interleave(fleet, names, wanted, pace.rounds, results, say,
+                   lambda server, cell: run(server, cell, pace, programs))
     finally:
         fleet.stop()
+
+
+def interleave(fleet, names, wanted, rounds, results, say, run_one):
+    """Every round runs each of `wanted`, (scenario, what run_one() needs), with every peer in turn."""
+    for number in range(rounds):
+        for place, (name, what) in enumerate(wanted):
+            shift = (number + place) % len(names)  # nobody is always first
+            for peer in names[shift:] + names[:shift]:
+                if (name, peer) in results.dropped:
+                    continue
+                say(f"round {number + 1} of {rounds}: {name} {peer}")
+                try:
+                    results.add(name, peer, run_one(fleet.server(peer), what))
+                except Failure as failure:
+                    results.failures.append(str(failure))
+                    results.drop(name, peer)
+                    fleet.discard(peer)
 
 
 def run(server, cell, pace, programs):

@@ -59,11 +59,11 @@ def needs_ring(peer):
 # --- programs
 
 
-def build(root):
-    """The release build with the benchmarks; quiet unless it fails. `./dev bench echo` has done it already."""
+def build(root, target="bench_echo"):
+    """The release build with the benchmarks; quiet unless it fails. `./dev bench` has done it already."""
     folder = root / "build" / "release"
     cache = folder / "CMakeCache.txt"
-    commands = [["cmake", "--build", folder, "--target", "bench_echo"]]
+    commands = [["cmake", "--build", folder, "--target", target]]
     if not cache.exists():
         commands.insert(0, ["cmake", "--preset", "release", "-DMILLRACE_BUILD_BENCH=ON"])
     elif "MILLRACE_BUILD_BENCH:BOOL=ON" not in cache.read_text():
@@ -140,12 +140,15 @@ def prepare(core):
 class Server:
     """A server on the first core. With `under`, it runs under that tool (valgrind or strace)."""
 
+    load = "bench_echo_load"  # what speaks to it
+    core = SERVER_CORE
+
     def __init__(self, name, command, under=()):
         self.name = name
         self.errors = tempfile.TemporaryFile("w+")
         self.process = subprocess.Popen(
             [*under, *command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self.errors,
-            preexec_fn=prepare(SERVER_CORE))
+            preexec_fn=prepare(self.core))
         _running.add(self)
         self.pid = self.process.pid
         try:
@@ -218,7 +221,7 @@ def stop_all():
 
 
 def load_command(programs, server, *arguments):
-    return [str(programs / "bench_echo_load"), "--port", str(server.port), *map(str, arguments)]
+    return [str(programs / server.load), "--port", str(server.port), *map(str, arguments)]
 
 
 def run_load(programs, server, *arguments, timeout=60):

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Connections that stay: each keeps `pipeline` messages of `size` bytes on their way and sends the
-// next one for each that is back.
+// next one for each that is back. What carries them is a `Wire`: TCP here, TLS in ../tls/tls_wire.h.
 #pragma once
 
 #include "load_common.h"
@@ -10,7 +10,23 @@
 
 namespace bench {
 
-class StreamLoad {
+/// TCP as it is.
+class PlainWire {
+ public:
+  void open(uint16_t port) { fd_ = connectTo(port); }
+  int fd() const { return fd_; }
+  /// As send() and recv(), errno included.
+  ssize_t send(const char* bytes, size_t size) { return ::send(fd_, bytes, size, MSG_NOSIGNAL); }
+  ssize_t receive(char* into, size_t size) { return ::recv(fd_, into, size, 0); }
+  /// Bytes that have left the socket, of which epoll does not tell.
+  bool hasMore() const { return false; }
+
+ private:
+  int fd_ = -1;
+};
+
+template <class Wire>
+class BasicStreamLoad {
  public:
   struct Shape {
     uint16_t port = 0;
@@ -31,7 +47,7 @@ class StreamLoad {
   };
 
   /// Connects, 64 at a time; every connection has had one message echoed when it returns.
-  explicit StreamLoad(const Shape& shape)
+  explicit BasicStreamLoad(const Shape& shape)
       : shape_(shape),
         window_(shape.size * shape.pipeline),
         pattern_(std::max(window_, kReadSize)),
@@ -48,6 +64,12 @@ class StreamLoad {
   /// the full flow: a start from empty sockets would be another thing to measure. While warming up all
   /// bytes are compared, then the last eight of each piece and some pieces whole.
   Figures run(const Plan& plan, const ServerCpu& server) {
+    return run(plan, server, [] { return false; });
+  }
+
+  /// The same, with `besides()` once per turn; the window does not end as long as it returns true.
+  template <class Besides>
+  Figures run(const Plan& plan, const ServerCpu& server, Besides besides) {
     const bool timed = plan.ns > 0;
     open_ = true;
     checkAll_ = true;
@@ -69,13 +91,14 @@ class StreamLoad {
         if ((events[i].events & ~EPOLLOUT) != 0) receive(connection);
       }
       if (!timed) continue;
+      const bool goesOn = phase == Phase::kCounted && besides();
       const int64_t now = nowNs();
       if (phase == Phase::kWarm && isWarm(now - started, plan)) {
         phase = Phase::kCounted;
         delays_.clear();
         checkAll_ = false;
         begin = moment(server);
-      } else if (phase == Phase::kCounted && now - begin.ns >= plan.ns) {
+      } else if (phase == Phase::kCounted && now - begin.ns >= plan.ns && !goesOn) {
         phase = Phase::kDraining;
         end = moment(server);
         open_ = false;
@@ -102,7 +125,7 @@ class StreamLoad {
   };
 
   struct Connection {
-    int fd = -1;
+    Wire wire;
     bool blocked = false;
     uint32_t index = 0;
     uint64_t granted = 0;   // messages that may be sent
@@ -128,23 +151,26 @@ class StreamLoad {
     for (size_t i = begin; i < end; ++i) {
       Connection& connection = connections_[i];
       connection.index = static_cast<uint32_t>(i);
-      connection.fd = connectTo(shape_.port);
+      connection.wire.open(shape_.port);
       const auto size = static_cast<ssize_t>(shape_.size);
-      if (send(connection.fd, pattern_.at(connection.base()), shape_.size, MSG_NOSIGNAL) != size) {
+      if (connection.wire.send(pattern_.at(connection.base()), shape_.size) != size) {
         fail("send", true);
       }
     }
     for (size_t i = begin; i < end; ++i) {
       Connection& connection = connections_[i];
-      if (recv(connection.fd, buffer_.data(), shape_.size, MSG_WAITALL) !=
-              static_cast<ssize_t>(shape_.size) ||
-          !pattern_.matches(connection.base(), buffer_.data(), shape_.size)) {
-        fail("the first message did not come back", true);
+      for (size_t got = 0; got < shape_.size;) {
+        const ssize_t some = connection.wire.receive(buffer_.data() + got, shape_.size - got);
+        if (some <= 0) fail("the first message did not come back", true);
+        got += static_cast<size_t>(some);
+      }
+      if (!pattern_.matches(connection.base(), buffer_.data(), shape_.size)) {
+        fail("another first message came back than was sent");
       }
       connection.granted = 1;
       connection.sent = connection.received = shape_.size;
-      fcntl(connection.fd, F_SETFL, O_NONBLOCK);
-      addToEpoll(epoll_, connection.fd, connection.index);
+      fcntl(connection.wire.fd(), F_SETFL, O_NONBLOCK);
+      addToEpoll(epoll_, connection.wire.fd(), connection.index);
     }
   }
 
@@ -157,8 +183,7 @@ class StreamLoad {
 
   void push(Connection& connection) {
     const size_t size = connection.granted * shape_.size - connection.sent;
-    ssize_t sent =
-        send(connection.fd, pattern_.at(connection.base() + connection.sent), size, MSG_NOSIGNAL);
+    ssize_t sent = connection.wire.send(pattern_.at(connection.base() + connection.sent), size);
     if (sent < 0) {
       if (errno != EAGAIN) fail("send", true);
       sent = 0;
@@ -170,12 +195,18 @@ class StreamLoad {
     epoll_event event{};
     event.events = blocked ? EPOLLIN | EPOLLOUT : EPOLLIN;
     event.data.u32 = connection.index;
-    epoll_ctl(epoll_, EPOLL_CTL_MOD, connection.fd, &event);
+    epoll_ctl(epoll_, EPOLL_CTL_MOD, connection.wire.fd(), &event);
   }
 
   void receive(Connection& connection) {
-    const ssize_t size = recv(connection.fd, buffer_.data(), buffer_.size(), 0);
-    if (size < 0 && errno == EAGAIN) return;
+    while (receiveOnce(connection) && connection.wire.hasMore()) {
+    }
+  }
+
+  /// False if there is nothing yet.
+  bool receiveOnce(Connection& connection) {
+    const ssize_t size = connection.wire.receive(buffer_.data(), buffer_.size());
+    if (size < 0 && errno == EAGAIN) return false;
     if (size <= 0) fail("the server closed a connection", size < 0);
     const auto bytes = static_cast<size_t>(size);
     if (connection.received + bytes > connection.sent) fail("more came back than was sent");
@@ -189,6 +220,7 @@ class StreamLoad {
     messages_ += done;
     inFlight_ -= done;
     if (open_ && done > 0) grant(connection, std::min(done, connection.left), now);
+    return true;
   }
 
   void verify(const Connection& connection, size_t size) {
@@ -219,5 +251,7 @@ class StreamLoad {
   uint64_t messages_ = 0;
   uint64_t pieces_ = 0;
 };
+
+using StreamLoad = BasicStreamLoad<PlainWire>;
 
 }  // namespace bench

@@ -186,13 +186,13 @@ def print_tables(results, peers, cells, refused):
     print_counts(results, peers)
 
 
-def write_tsv(results, path, refused):
+def write_tsv(results, path, refused, measure=BARE):
     with open(path, "w") as out:
-        print("scenario", "row", "peer", "median", "min", "max", "ratio_to_bare", "rounds", sep="\t", file=out)
+        print("scenario", "row", "peer", "median", "min", "max", f"ratio_to_{measure}", "rounds", sep="\t", file=out)
         for scenario, table in results.values.items():
             for peer, rows in table.items():
                 for row, values in rows.items():
-                    found = [] if refused or row != "cpu_ns" else ratios(results, scenario, peer)
+                    found = [] if refused or row != "cpu_ns" else ratios(results, scenario, peer, measure)
                     ratio = f"{statistics.median(found):.4g}" if found else ""
                     print(scenario, row, peer, f"{statistics.median(values):.6g}", f"{min(values):.6g}",
                           f"{max(values):.6g}", ratio, ",".join(f"{v:.6g}" for v in values), sep="\t", file=out)

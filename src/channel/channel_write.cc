@@ -244,7 +244,10 @@ std::size_t Channel::pendingBytes() const noexcept {
 
 void Channel::countHeld(std::ptrdiff_t bytes) noexcept {
   rare().held += static_cast<std::size_t>(bytes);
-  if (local_ != nullptr && isOpen()) updateWritability();
+  if (local_ == nullptr || !isOpen()) return;
+  // As long as nothing changes, what the handler writes next may wait for the end of its event.
+  if (has(kWritableBit) && pendingBytes() <= settings_->waterMarks.high) return;
+  updateWritability();
 }
 
 std::size_t Channel::bytesBeforeUnwritable() const noexcept {

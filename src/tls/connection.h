@@ -97,6 +97,7 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   void seal(std::size_t budget);
   bool sealFront(std::size_t& budget);
   bool gather(std::size_t& budget);
+  void popSealed();
   void dropCancelled();
   void sendSealed(bool goesOn);
   void sendOutput();

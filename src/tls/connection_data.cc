@@ -165,8 +165,14 @@ bool Connection::sealFront(std::size_t& budget) {
   if (session_->write(bytes.data().first(count)) != Session::Step::done) return false;
   bytes.skipBytes(count);
   budget -= count;
-  if (!bytes) sealed_.push_back(held_.pop(channel()));
+  if (!bytes) popSealed();
   return true;
+}
+
+// Most writers do not wait.
+void Connection::popSealed() {
+  Promise<void> done = held_.pop(channel());
+  if (done.valid()) sealed_.push_back(std::move(done));
 }
 
 // Small writes share a record.
@@ -178,7 +184,7 @@ bool Connection::gather(std::size_t& budget) {
     ByteBuf& bytes = held_.front();
     if (bytes.readableBytes() > Session::kRecord - record.readableBytes()) break;
     record.writeBytes(bytes.data());
-    sealed_.push_back(held_.pop(channel()));
+    popSealed();
   }
   budget -= std::min(budget, record.readableBytes());
   return session_->write(record.data()) == Session::Step::done;
@@ -192,9 +198,6 @@ void Connection::sendSealed(bool goesOn) {
     last = std::move(bytes);
   });
   if (ctx_ == nullptr) return;
-  sealed_.erase(std::remove_if(sealed_.begin(), sealed_.end(),
-                               [](const Promise<void>& each) { return !each.valid(); }),
-                sealed_.end());
   if (!goesOn && sealed_.empty()) {
     if (last) ctx_->write(Message(std::move(last)));
     return;

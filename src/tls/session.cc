@@ -29,6 +29,12 @@ int sessionIndex() {
   return index;
 }
 
+/// What others left in OpenSSL's queue of this thread would be taken for ours. Clearing walks through all
+/// of it, even if it is empty; looking does not.
+void forgetOldErrors() {
+  if (ERR_peek_error() != 0) ERR_clear_error();
+}
+
 }  // namespace
 
 const std::string* peerOf(const SSL* ssl) {
@@ -213,11 +219,13 @@ Session::Step Session::read(ByteBuf& into) {
   while (into.writableBytes() != 0) {
     const std::span<std::byte> room = into.writable();
     std::size_t got = 0;
-    ERR_clear_error();
+    forgetOldErrors();
     const int result = SSL_read_ex(ssl_.get(), room.data(), room.size(), &got);
     if (result != 1) return stepOf(result);
     into.advance(got);
     bytesRead_ += got;
+    // To ask once more, only to hear that it wants input, is half the work of a short record.
+    if (input_.readableBytes() == 0 && SSL_has_pending(ssl_.get()) == 0) return Step::wantsInput;
   }
   return Step::done;
 }
@@ -227,7 +235,7 @@ Session::Step Session::write(std::span<const std::byte> plaintext, std::size_t m
   expected_ = whole + (whole / kRecord + 1) * kRecordOverhead;
   while (!plaintext.empty()) {
     std::size_t written = 0;
-    ERR_clear_error();
+    forgetOldErrors();
     const int result = SSL_write_ex(ssl_.get(), plaintext.data(), plaintext.size(), &written);
     if (result != 1) {
       const Step step = stepOf(result);
