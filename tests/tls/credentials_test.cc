@@ -15,11 +15,6 @@ namespace {
 
 using namespace test;
 
-/// Made once: keys take their time.
-const TestAuthority& root() {
-  static const TestAuthority made("root");
-  return made;
-}
 const TestCertificate& leaf() {
   static const TestCertificate made =
       root().issue({.commonName = "leaf", .names = "DNS:localhost"});

@@ -18,10 +18,6 @@ using namespace test;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-const TestAuthority& root() {
-  static const TestAuthority made("root");
-  return made;
-}
 TestCertificate issue(const std::string& name) {
   return root().issue({.commonName = name, .names = "DNS:localhost"});
 }

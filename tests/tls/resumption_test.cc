@@ -12,10 +12,6 @@ namespace {
 
 using namespace test;
 
-const TestAuthority& root() {
-  static const TestAuthority made("root");
-  return made;
-}
 const TlsIdentity& serverIdentity() {
   static const TlsIdentity made =
       root().issue({.commonName = "server", .names = "DNS:localhost,DNS:*.example.org"}).identity();

@@ -168,4 +168,10 @@ class TestAuthority {
   std::string above_;  // this one and those above, without the root
 };
 
+/// One for all that need just any.
+inline const TestAuthority& root() {
+  static const TestAuthority made("root");
+  return made;
+}
+
 }  // namespace millrace::test

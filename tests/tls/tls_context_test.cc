@@ -13,10 +13,6 @@ using namespace test;
 using std::chrono::hours;
 using std::chrono::seconds;
 
-const TestAuthority& root() {
-  static const TestAuthority made("root");
-  return made;
-}
 const TestCertificate& leaf() {
   static const TestCertificate made = root().issue({.commonName = "one", .names = "DNS:localhost"});
   return made;

@@ -96,7 +96,8 @@ TEST(Alpn, ThatThrowsClosesTheChannel) {
   EXPECT_FALSE(server.isOpen());
   ASSERT_EQ(saw.errors.size(), 1u);
   EXPECT_THAT(saw.errors[0].message(), HasSubstr("no such protocol"));
-  EXPECT_THROW(AlpnHandler(AlpnHandler::Choose()), std::invalid_argument);
+  const AlpnHandler::Choose nobody;
+  EXPECT_THROW(AlpnHandler{nobody}, std::invalid_argument);
 }
 
 // --- TLS or plain ---

@@ -10,11 +10,6 @@ namespace {
 
 using namespace test;
 
-const TestAuthority& root() {
-  static const TestAuthority made("root");
-  return made;
-}
-
 std::string verdictOf(const Saw& saw) {
   if (saw.has("handshake")) return "believed";
   if (saw.errors.size() != 1) return std::to_string(saw.errors.size()) + " errors";
