@@ -12,6 +12,15 @@ install(TARGETS millrace_core EXPORT millrace-core-targets
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
         RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(EXPORT millrace-core-targets NAMESPACE millrace:: DESTINATION ${millrace_cmake_dir})
+if(millrace_has_tls)
+  install(TARGETS millrace_tls EXPORT millrace-tls-targets
+          ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
+          LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
+          RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  install(EXPORT millrace-tls-targets NAMESPACE millrace:: DESTINATION ${millrace_cmake_dir})
+  # The core lies beside it, wherever the tree is moved to.
+  set_target_properties(millrace_tls PROPERTIES INSTALL_RPATH "$ORIGIN")
+endif()
 
 configure_package_config_file("${PROJECT_SOURCE_DIR}/cmake/millraceConfig.cmake.in"
                               "${PROJECT_BINARY_DIR}/millraceConfig.cmake"
@@ -33,10 +42,18 @@ string(STRIP "${millrace_pc_private}" millrace_pc_private)
 # A static library needs them always; few people know of pkg-config's --static.
 if(BUILD_SHARED_LIBS)
   set(millrace_pc_static "")
+  set(millrace_pc_tls_static "")
 else()
   set(millrace_pc_static " ${millrace_pc_private}")
+  set(millrace_pc_tls_static ", openssl >= 3.0")
 endif()
-configure_file("${PROJECT_SOURCE_DIR}/cmake/millrace-core.pc.in"
-               "${PROJECT_BINARY_DIR}/millrace-core.pc" @ONLY)
-install(FILES "${PROJECT_BINARY_DIR}/millrace-core.pc"
-        DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig")
+set(millrace_components core)
+if(millrace_has_tls)
+  list(APPEND millrace_components tls)
+endif()
+foreach(component IN LISTS millrace_components)
+  configure_file("${PROJECT_SOURCE_DIR}/cmake/millrace-${component}.pc.in"
+                 "${PROJECT_BINARY_DIR}/millrace-${component}.pc" @ONLY)
+  install(FILES "${PROJECT_BINARY_DIR}/millrace-${component}.pc"
+          DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig")
+endforeach()

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 # One install test. Variables: way, kind (static or shared), source (our tree), version, work (a
-# folder for this kind), compiler, generator, pkg_config.
+# folder for this kind), compiler, generator, pkg_config, tls (1: there is the component tls).
 #
 # The ways:
 #   prepare            builds the library and installs it into <work>/prefix
 #   find_package       a CMake project finds the installed copy
 #   missing_component  the same asks for a component that does not exist and is told so
+#   tls_component      the same asks for tls alone, and gets what that needs
 #   add_subdirectory   a CMake project has our tree inside its own
 #   pkg_config         the compiler alone, with the flags of pkg-config
-#   hidden_symbols     the shared library exports nothing of the C++ kind but millrace's own names
+#   hidden_symbols     the shared libraries export nothing of the C++ kind but millrace's own names
 
 cmake_minimum_required(VERSION 3.22)
 
@@ -60,13 +61,36 @@ function(find_package_way)
   run_consumer("${here}/consumer")
 endfunction()
 
+function(tls_component)
+  file(REMOVE_RECURSE "${here}")
+  run(${configure} -S "${consumer}" -B "${here}" -D "CMAKE_PREFIX_PATH=${prefix}" -D COMPONENT=tls)
+  run("${CMAKE_COMMAND}" --build "${here}" --target tls_consumer)
+  run_consumer("${here}/tls_consumer")
+  if(shared)
+    return()
+  endif()
+  # A static library needs OpenSSL where it is linked, and says so.
+  execute_process(COMMAND ${configure} -S "${consumer}" -B "${here}/without"
+                          -D "CMAKE_PREFIX_PATH=${prefix}" -D COMPONENT=tls
+                          -D CMAKE_DISABLE_FIND_PACKAGE_OpenSSL=ON
+                  RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE output)
+  string(REGEX REPLACE "[ \n]+" " " output "${output}")
+  if(result EQUAL 0 OR NOT output MATCHES "millrace::tls needs OpenSSL 3")
+    message(FATAL_ERROR "expected a word about OpenSSL, got ${result}: ${output}")
+  endif()
+endfunction()
+
 function(missing_component)
   file(REMOVE_RECURSE "${here}")
   execute_process(COMMAND ${configure} -S "${consumer}" -B "${here}"
                           -D "CMAKE_PREFIX_PATH=${prefix}" -D COMPONENT=teapot
                   RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE output)
   string(REGEX REPLACE "[ \n]+" " " output "${output}")
-  if(result EQUAL 0 OR NOT output MATCHES "has no component 'teapot'; it has: core")
+  set(present "core")
+  if(tls)
+    set(present "core, tls")
+  endif()
+  if(result EQUAL 0 OR NOT output MATCHES "has no component 'teapot'; it has: ${present}")
     message(FATAL_ERROR "expected a word about the component, got ${result}: ${output}")
   endif()
 endfunction()
@@ -77,12 +101,23 @@ function(add_subdirectory_way)
       -D BUILD_SHARED_LIBS=${shared} -D CMAKE_CXX_COMPILER_LAUNCHER=${launcher})
   run("${CMAKE_COMMAND}" --build "${here}" -j 2)
   run_consumer("${here}/consumer")
+  if(tls)
+    run_consumer("${here}/tls_consumer")
+  endif()
 endfunction()
 
 function(pkg_config_way)
   file(MAKE_DIRECTORY "${here}")
   set(ENV{PKG_CONFIG_PATH} "${prefix}/lib/pkgconfig")
-  set(query --cflags --libs millrace-core)
+  set(ENV{LD_LIBRARY_PATH} "${prefix}/lib")
+  build_by_pkg_config(millrace-core main.cc)
+  if(tls)
+    build_by_pkg_config(millrace-tls tls.cc)
+  endif()
+endfunction()
+
+function(build_by_pkg_config package program)
+  set(query --cflags --libs ${package})
   if(NOT shared)
     list(PREPEND query --static)
   endif()
@@ -92,21 +127,29 @@ function(pkg_config_way)
     message(FATAL_ERROR "pkg-config: ${flags}")
   endif()
   separate_arguments(flags UNIX_COMMAND "${flags}")
-  run("${compiler}" -std=c++20 "${consumer}/main.cc" -o "${here}/consumer" ${flags})
-  set(ENV{LD_LIBRARY_PATH} "${prefix}/lib")
-  run_consumer("${here}/consumer")
+  run("${compiler}" -std=c++20 "${consumer}/${program}" -o "${here}/${program}.out" ${flags})
+  run_consumer("${here}/${program}.out")
 endfunction()
 
 function(hidden_symbols)
-  execute_process(COMMAND nm --dynamic --defined-only --demangle "${prefix}/lib/libmillrace_core.so"
+  exported_only(core "millrace::version\\(\\)")
+  if(tls)
+    exported_only(tls "millrace::tlsHandshake\\(millrace::Channel&\\)")
+  endif()
+endfunction()
+
+# The library of this component exports `known`, and nothing that is not millrace's.
+function(exported_only component known)
+  execute_process(COMMAND nm --dynamic --defined-only --demangle
+                          "${prefix}/lib/libmillrace_${component}.so"
                   RESULT_VARIABLE result OUTPUT_VARIABLE symbols ERROR_VARIABLE symbols)
   if(NOT result EQUAL 0)
     message(FATAL_ERROR "nm: ${symbols}")
   endif()
   string(REPLACE ";" "," symbols "${symbols}")
   string(REPLACE "\n" ";" symbols "${symbols}")
-  if(NOT symbols MATCHES " T millrace::version\\(\\)")
-    message(FATAL_ERROR "millrace::version() is not exported")
+  if(NOT symbols MATCHES " T ${known}")
+    message(FATAL_ERROR "${known} is not exported")
   endif()
   # Weak ones are instances of templates and inline functions of the standard library.
   list(FILTER symbols INCLUDE REGEX "^[0-9a-f]+ [TDBR] ")

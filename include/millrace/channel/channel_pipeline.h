@@ -39,7 +39,7 @@ constexpr bool isSharable() {
   return false;
 }
 
-struct ContextDeleter {
+struct MILLRACE_API ContextDeleter {
   void operator()(Context* context) const noexcept;
 };
 using ContextOwner = std::unique_ptr<Context, ContextDeleter>;
