@@ -92,6 +92,27 @@ TEST_F(TlsFiles, ReplacedByRenameAreReadAgain) {
   EXPECT_EQ(server.figures().reloads, 1U);
 }
 
+TEST_F(TlsFiles, ThatChangedBeforeTheWatchBeganAreReadAgain) {
+  TlsContext server = settings().build();
+  replace(issue("second"));
+  const TlsFileWatch watch = server.watchFiles(*loop);
+
+  advance(seconds(5));
+
+  EXPECT_EQ(serverOf(server), "CN=second");
+}
+
+TEST_F(TlsFiles, ThatSomebodyElseHasReadAgainAreNotReadTwice) {
+  TlsContext server = settings().build();
+  const TlsFileWatch watch = server.watchFiles(*loop);
+  replace(issue("second"));
+  ASSERT_TRUE(server.reload().ok());
+
+  advance(seconds(5));
+
+  EXPECT_EQ(server.figures().reloads, 1U);
+}
+
 TEST_F(TlsFiles, WrittenOverInPlaceAreReadAgain) {
   TlsContext server = settings().build();
   const TlsFileWatch watch = server.watchFiles(*loop, seconds(1));
