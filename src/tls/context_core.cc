@@ -2,6 +2,7 @@
 #include "tls/context_core.h"
 
 #include "tls/credentials.h"
+#include "tls/file_marks.h"
 #include "tls/session.h"
 
 #include <openssl/err.h>
@@ -114,6 +115,7 @@ Result<void> ContextCore::reload(const Settings& settings) {
 
 Result<std::shared_ptr<const Snapshot>> ContextCore::load(const Settings& settings) {
   auto snapshot = std::make_shared<Snapshot>(settings);
+  snapshot->marks = marksOfFiles(settings);
   snapshot->alpn = wireForm(settings.alpn);
   Result<SslCtxPtr> first =
       loadOne(*snapshot, settings.identity ? &*settings.identity : nullptr, {});

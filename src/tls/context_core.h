@@ -31,6 +31,7 @@ struct Snapshot {
   explicit Snapshot(const Settings& wanted) : settings(wanted) {}
 
   const Settings settings;
+  std::string marks;                // of the files before they were read
   std::string alpn;                 // as it goes over the wire
   std::vector<SslCtxPtr> contexts;  // the default one first
   HostNames names;                  // to places in `contexts`

@@ -10,7 +10,16 @@
 namespace millrace::tls {
 namespace {
 
-using namespace test;
+using test::bigEndian;
+using test::counted;
+using test::extension;
+using test::heapBytes;
+using test::heapCallsOfThread;
+using test::helloFor;
+using test::helloMessage;
+using test::inRecords;
+using test::nameEntry;
+using test::serverNames;
 using State = ClientHelloReader::State;
 
 constexpr std::size_t kLimit = 64 * 1024;
@@ -271,7 +280,7 @@ std::string serve(const TlsContext& context, std::string_view entries) {
   std::string message = hello.substr(5);
   std::size_t start = 4 + 2 + 32;
   start += 1 + static_cast<unsigned char>(message[start]);
-  start += 2 + (static_cast<std::size_t>(static_cast<unsigned char>(message[start])) << 8 |
+  start += 2 + (std::size_t{static_cast<unsigned char>(message[start])} << 8 |
                 static_cast<unsigned char>(message[start + 1]));
   start += 1 + static_cast<unsigned char>(message[start]);
   message.replace(start, 2, bigEndian(message.size() - start - 2, 2));

@@ -13,11 +13,16 @@
 namespace millrace::tls {
 namespace {
 
-using namespace test;
+using test::pemOf;
+using test::TemporaryFolder;
+using test::TestAuthority;
+using test::TestCertificate;
+using test::testRoot;
+using test::TestWords;
 
 const TestCertificate& leaf() {
   static const TestCertificate made =
-      root().issue({.commonName = "leaf", .names = "DNS:localhost"});
+      testRoot().issue({.commonName = "leaf", .names = "DNS:localhost"});
   return made;
 }
 
@@ -127,7 +132,7 @@ TEST_F(Credentials, AFileOfMoreThanAMebibyteIsNotRead) {
 }
 
 TEST_F(Credentials, AKeyOfAnotherCertificateIsSeen) {
-  const TestCertificate other = root().issue({});
+  const TestCertificate other = testRoot().issue({});
 
   EXPECT_EQ(problem(leaf().chain(), other.keyPem()),
             words("key " + key + " does not belong to certificate " + chain));
@@ -136,18 +141,18 @@ TEST_F(Credentials, AKeyOfAnotherCertificateIsSeen) {
 }
 
 TEST_F(Credentials, AKeyOfAnotherKindIsSeen) {
-  const TestCertificate other = root().issue({.rsaBits = 2048});
+  const TestCertificate other = testRoot().issue({.rsaBits = 2048});
 
   EXPECT_EQ(problem(leaf().chain(), other.keyPem()),
             words("key " + key + " does not belong to certificate " + chain));
 }
 
 TEST_F(Credentials, ACertificateIsNotUsedBeforeOrAfterItsTime) {
-  const TestCertificate old = root().issue({.notAfter = "20210203040506Z"});
+  const TestCertificate old = testRoot().issue({.notAfter = "20210203040506Z"});
   EXPECT_EQ(problem(old.chain(), old.keyPem()),
             words("certificate " + chain + " has expired: it was good until 2021-02-03 04:05:06"));
 
-  const TestCertificate early = root().issue({.notBefore = "21100203040506Z"});
+  const TestCertificate early = testRoot().issue({.notBefore = "21100203040506Z"});
   EXPECT_EQ(problem(early.chain(), early.keyPem()),
             words("certificate " + chain + " is not good before 2110-02-03 04:05:06"));
 }
@@ -166,11 +171,11 @@ TEST_F(Credentials, AnEncryptedKeyNeedsItsPassPhrase) {
 }
 
 TEST_F(Credentials, AKeyThatIsTooWeakIsRefused) {
-  const TestCertificate weak = root().issue({.rsaBits = 1024});
+  const TestCertificate weak = testRoot().issue({.rsaBits = 1024});
   EXPECT_EQ(problem(weak.chain(), weak.keyPem()),
             words("certificate " + chain + " is refused: ee key too small"));
 
-  const TestCertificate good = root().issue({.rsaBits = 2048});
+  const TestCertificate good = testRoot().issue({.rsaBits = 2048});
   EXPECT_EQ(problem(good.chain(), good.keyPem()), "");
 }
 
@@ -180,7 +185,7 @@ TEST_F(Credentials, AWeakAuthorityInTheChainIsRefused) {
   words1024.usage.clear();
   words1024.basic = "critical,CA:TRUE";
   words1024.rsaBits = 1024;
-  const TestAuthority weak(root(), words1024);
+  const TestAuthority weak(testRoot(), words1024);
   const TestCertificate made = weak.issue({});
 
   EXPECT_EQ(problem(made.chain(), made.keyPem()),
@@ -189,10 +194,10 @@ TEST_F(Credentials, AWeakAuthorityInTheChainIsRefused) {
 }
 
 TEST_F(Credentials, AChainIsSentWhole) {
-  const TestAuthority between(root(), "between");
+  const TestAuthority between(testRoot(), "between");
   const TestCertificate made = between.issue({.commonName = "leaf", .names = "DNS:localhost"});
   const TlsContextBuilder client =
-      TlsContextBuilder::forClient().trust(TlsTrust::fromPem(root().pem()));
+      TlsContextBuilder::forClient().trust(TlsTrust::fromPem(testRoot().pem()));
 
   TlsPair whole(TlsContextBuilder::forServer(made.identity()), client);
   whole.carry();
@@ -214,7 +219,7 @@ TEST_F(Credentials, AChainIsSentWhole) {
 }
 
 TEST_F(Credentials, AChainInTheWrongOrderIsSeen) {
-  const TestAuthority between(root(), "between");
+  const TestAuthority between(testRoot(), "between");
   const TestCertificate made = between.issue({});
 
   EXPECT_EQ(problem(made.above + made.pem, made.keyPem()),
@@ -228,7 +233,7 @@ TEST_F(Credentials, TextAroundThePemIsIgnored) {
 }
 
 TEST_F(Credentials, ATrustFileIsNamedIfItIsWrong) {
-  std::string damaged = root().pem();
+  std::string damaged = testRoot().pem();
   damaged[damaged.size() / 2] = '!';
 
   EXPECT_EQ(trustProblem(TlsTrust::fromFile(folder / "none.pem")),
@@ -243,15 +248,15 @@ TEST_F(Credentials, ATrustFileIsNamedIfItIsWrong) {
   EXPECT_EQ(trustProblem(TlsTrust::fromPem("nothing")),
             words("the trust in memory has no certificate (PEM is expected: "
                   "-----BEGIN CERTIFICATE-----)"));
-  EXPECT_EQ(trustProblem(TlsTrust::fromFile(folder.write("ca.pem", root().pem()))), "");
+  EXPECT_EQ(trustProblem(TlsTrust::fromFile(folder.write("ca.pem", testRoot().pem()))), "");
 }
 
 TEST_F(Credentials, TheSameAuthorityTwiceIsNoProblem) {
-  EXPECT_EQ(trustProblem(TlsTrust::fromPem(root().pem() + root().pem() + leaf().pem)), "");
+  EXPECT_EQ(trustProblem(TlsTrust::fromPem(testRoot().pem() + testRoot().pem() + leaf().pem)), "");
 }
 
 TEST_F(Credentials, ACertificateIsDescribedInWords) {
-  const TestCertificate made = root().issue(
+  const TestCertificate made = testRoot().issue(
       {.commonName = "a leaf", .names = "DNS:example.org,IP:192.0.2.7,IP:2001:db8::7,DNS:*.b.org"});
   const BioPtr bio(BIO_new_mem_buf(made.pem.data(), static_cast<int>(made.pem.size())));
   const X509Ptr certificate(PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr));

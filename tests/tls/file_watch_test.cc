@@ -6,6 +6,7 @@
 #include "tls/temporary_folder.h"
 #include "tls/test_ca.h"
 #include "tls/tls_fixture.h"
+#include "tls/tls_questions.h"
 
 #include <gtest/gtest.h>
 
@@ -14,12 +15,18 @@
 namespace millrace {
 namespace {
 
-using namespace test;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
+using test::LogCapture;
+using test::peerOf;
+using test::ScriptedLoop;
+using test::TemporaryFolder;
+using test::TestAuthority;
+using test::TestCertificate;
+using test::testRoot;
 
 TestCertificate issue(const std::string& name) {
-  return root().issue({.commonName = name, .names = "DNS:localhost"});
+  return testRoot().issue({.commonName = name, .names = "DNS:localhost"});
 }
 
 class TlsFiles : public testing::Test {
@@ -48,11 +55,9 @@ class TlsFiles : public testing::Test {
   /// Who a new connection meets.
   static std::string serverOf(const TlsContext& server) {
     TlsPair pair(server,
-                 TlsContextBuilder::forClient().trust(TlsTrust::fromPem(root().pem())).build());
+                 TlsContextBuilder::forClient().trust(TlsTrust::fromPem(testRoot().pem())).build());
     pair.carry();
-    const TlsInfo info =
-        pair.client().run([&] { return pair.client().pipeline().get<TlsHandler>()->info(); });
-    return info.peerCertificates.empty() ? "nobody" : info.peerCertificates[0].subject;
+    return peerOf(pair.client());
   }
 
   const TemporaryFolder folder;
@@ -84,6 +89,27 @@ TEST_F(TlsFiles, ReplacedByRenameAreReadAgain) {
   EXPECT_EQ(server.figures().reloads, 1U);
   EXPECT_TRUE(log.contains("certificates were read again"));
   advance(seconds(5));
+  EXPECT_EQ(server.figures().reloads, 1U);
+}
+
+TEST_F(TlsFiles, ThatChangedBeforeTheWatchBeganAreReadAgain) {
+  TlsContext server = settings().build();
+  replace(issue("second"));
+  const TlsFileWatch watch = server.watchFiles(*loop);
+
+  advance(seconds(5));
+
+  EXPECT_EQ(serverOf(server), "CN=second");
+}
+
+TEST_F(TlsFiles, ThatSomebodyElseHasReadAgainAreNotReadTwice) {
+  TlsContext server = settings().build();
+  const TlsFileWatch watch = server.watchFiles(*loop);
+  replace(issue("second"));
+  ASSERT_TRUE(server.reload().ok());
+
+  advance(seconds(5));
+
   EXPECT_EQ(server.figures().reloads, 1U);
 }
 
@@ -157,7 +183,7 @@ TEST_F(TlsFiles, OfNamesAndTrustAreWatchedToo) {
   const TestCertificate named = issue("named");
   folder.write("named.pem", named.chain());
   folder.write("named.key", named.keyPem());
-  folder.write("ca.pem", root().pem());
+  folder.write("ca.pem", testRoot().pem());
   TlsContext server =
       settings()
           .identity("a.org", TlsIdentity::fromFiles(folder / "named.pem", folder / "named.key"))

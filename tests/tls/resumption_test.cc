@@ -4,28 +4,29 @@
 #include "tls/context_core.h"
 #include "tls/test_ca.h"
 #include "tls/tls_fixture.h"
+#include "tls/tls_questions.h"
 
 #include <gtest/gtest.h>
 
 namespace millrace {
 namespace {
 
-using namespace test;
+using test::infoOf;
+using test::TestAuthority;
+using test::testRoot;
 
 const TlsIdentity& serverIdentity() {
   static const TlsIdentity made =
-      root().issue({.commonName = "server", .names = "DNS:localhost,DNS:*.example.org"}).identity();
+      testRoot()
+          .issue({.commonName = "server", .names = "DNS:localhost,DNS:*.example.org"})
+          .identity();
   return made;
 }
 const TlsIdentity& clientIdentity() {
-  static const TlsIdentity made = root().issue({.commonName = "client"}).identity();
+  static const TlsIdentity made = testRoot().issue({.commonName = "client"}).identity();
   return made;
 }
-TlsTrust believesRoot() { return TlsTrust::fromPem(root().pem()); }
-
-TlsInfo infoOf(EmbeddedChannel& channel) {
-  return channel.run([&] { return channel.pipeline().get<TlsHandler>()->info(); });
-}
+TlsTrust believesRoot() { return TlsTrust::fromPem(testRoot().pem()); }
 
 /// One connection from beginning to end: how it went.
 std::string connect(const TlsContext& server, const TlsContext& client,
@@ -187,7 +188,7 @@ TEST_P(Resumption, DoesNotSurviveAChangeOfWhomAServerBelieves) {
   EXPECT_EQ(connect(server, client), "new");
   EXPECT_EQ(connect(server, client), "resumed");
 
-  const TlsTrust both = TlsTrust::fromPem(TestAuthority("second").pem() + root().pem());
+  const TlsTrust both = TlsTrust::fromPem(TestAuthority("second").pem() + testRoot().pem());
   ASSERT_TRUE(server.reload(serving().clientAuth(TlsClientAuth::required).trust(both)).ok());
   EXPECT_EQ(connect(server, client), "new");
 
@@ -204,7 +205,7 @@ TEST_P(Resumption, DoesNotSurviveAChangeOfWhomAClientBelieves) {
   TlsContext client = asking().build();
   EXPECT_EQ(connect(server, client), "new");
 
-  const TlsTrust both = TlsTrust::fromPem(TestAuthority("second").pem() + root().pem());
+  const TlsTrust both = TlsTrust::fromPem(TestAuthority("second").pem() + testRoot().pem());
   ASSERT_TRUE(client.reload(TlsContextBuilder::forClient().trust(both)).ok());
   EXPECT_EQ(connect(server, client), "new");
   EXPECT_EQ(connect(server, client), "resumed");

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A certificate authority for tests: leaves with chosen names, dates and usages, and authorities below it.
 //
-//   const TestAuthority root("root");
-//   const TestCertificate leaf = root.issue({.names = "DNS:localhost"});
-//   TlsContextBuilder::forServer(leaf.identity()) ... TlsTrust::fromPem(root.pem())
+//   const TestCertificate leaf = testRoot().issue({.names = "DNS:localhost"});
+//   TlsContextBuilder::forServer(leaf.identity()) ... TlsTrust::fromPem(testRoot().pem())
 //
 // Only OpenSSL is in here, and what TlsIdentity needs: fuzz targets use it, too.
 #pragma once
@@ -24,7 +23,7 @@
 
 namespace millrace::test {
 
-inline std::string textOf(const tls::BioPtr& bio) {
+inline std::string contentOf(const tls::BioPtr& bio) {
   char* data = nullptr;
   const long size = BIO_get_mem_data(bio.get(), &data);
   return {data, static_cast<std::size_t>(size)};
@@ -32,14 +31,14 @@ inline std::string textOf(const tls::BioPtr& bio) {
 inline std::string pemOf(X509* certificate) {
   const tls::BioPtr bio(BIO_new(BIO_s_mem()));
   PEM_write_bio_X509(bio.get(), certificate);
-  return textOf(bio);
+  return contentOf(bio);
 }
 inline std::string pemOf(EVP_PKEY* key, const std::string& passPhrase = {}) {
   const tls::BioPtr bio(BIO_new(BIO_s_mem()));
   PEM_write_bio_PKCS8PrivateKey(bio.get(), key, passPhrase.empty() ? nullptr : EVP_aes_256_cbc(),
                                 passPhrase.empty() ? nullptr : passPhrase.data(),
                                 static_cast<int>(passPhrase.size()), nullptr, nullptr);
-  return textOf(bio);
+  return contentOf(bio);
 }
 
 /// What a certificate says. Values are in OpenSSL's notation; an empty one: not there.
@@ -168,8 +167,8 @@ class TestAuthority {
   std::string above_;  // this one and those above, without the root
 };
 
-/// One for all that need just any.
-inline const TestAuthority& root() {
+/// Made once per process: keys take their time.
+inline const TestAuthority& testRoot() {
   static const TestAuthority made("root");
   return made;
 }

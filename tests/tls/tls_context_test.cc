@@ -3,32 +3,31 @@
 #include "tls/temporary_folder.h"
 #include "tls/test_ca.h"
 #include "tls/tls_fixture.h"
+#include "tls/tls_questions.h"
 
 #include <gtest/gtest.h>
 
 namespace millrace {
 namespace {
 
-using namespace test;
 using std::chrono::hours;
 using std::chrono::seconds;
+using test::infoOf;
+using test::peerOf;
+using test::TemporaryFolder;
+using test::TestAuthority;
+using test::TestCertificate;
+using test::testRoot;
 
 const TestCertificate& leaf() {
-  static const TestCertificate made = root().issue({.commonName = "one", .names = "DNS:localhost"});
+  static const TestCertificate made =
+      testRoot().issue({.commonName = "one", .names = "DNS:localhost"});
   return made;
 }
 TlsContextBuilder believer() {
-  return TlsContextBuilder::forClient().trust(TlsTrust::fromPem(root().pem()));
+  return TlsContextBuilder::forClient().trust(TlsTrust::fromPem(testRoot().pem()));
 }
 
-TlsInfo infoOf(EmbeddedChannel& channel) {
-  return channel.run([&] { return channel.pipeline().get<TlsHandler>()->info(); });
-}
-/// Who the server of this connection is.
-std::string serverOf(TlsPair& pair) {
-  const TlsInfo info = infoOf(pair.client());
-  return info.peerCertificates.empty() ? "nobody" : info.peerCertificates[0].subject;
-}
 template <class F>
 std::string refusal(F&& fn) {
   return test::textOf<std::invalid_argument>(std::forward<F>(fn));
@@ -150,7 +149,7 @@ class TlsReload : public testing::Test {
 };
 
 TEST_F(TlsReload, GivesNewConnectionsTheNewCertificateAndLeavesTheOldOnesAlone) {
-  const TestCertificate next = root().issue({.commonName = "two", .names = "DNS:localhost"});
+  const TestCertificate next = testRoot().issue({.commonName = "two", .names = "DNS:localhost"});
   TlsPair before(server, client);
   before.carry();
   TlsPair halfway(server, client);  // its handshake has begun
@@ -163,9 +162,9 @@ TEST_F(TlsReload, GivesNewConnectionsTheNewCertificateAndLeavesTheOldOnesAlone) 
   before.client().writeOutbound(ByteBuf::of("still here"));
   before.carry();
 
-  EXPECT_EQ(serverOf(before), "CN=one");
-  EXPECT_EQ(serverOf(halfway), "CN=one");
-  EXPECT_EQ(serverOf(after), "CN=two");
+  EXPECT_EQ(peerOf(before.client()), "CN=one");
+  EXPECT_EQ(peerOf(halfway.client()), "CN=one");
+  EXPECT_EQ(peerOf(after.client()), "CN=two");
   EXPECT_EQ(before.serverSaw.text, "still here");
   EXPECT_EQ(server.figures().reloads, 1U);
   EXPECT_EQ(server.figures().failedReloads, 0U);
@@ -183,18 +182,18 @@ TEST_F(TlsReload, ThatFailsKeepsEverythingAndIsCounted) {
   EXPECT_EQ(server.figures().reloads, 0U);
   TlsPair pair(server, client);
   pair.carry();
-  EXPECT_EQ(serverOf(pair), "CN=one");
+  EXPECT_EQ(peerOf(pair.client()), "CN=one");
 }
 
 TEST_F(TlsReload, IsSeenByAllCopies) {
   const TlsContext copy = server;
-  write(root().issue({.commonName = "two", .names = "DNS:localhost"}));
+  write(testRoot().issue({.commonName = "two", .names = "DNS:localhost"}));
 
   ASSERT_TRUE(server.reload().ok());
 
   TlsPair pair(copy, client);
   pair.carry();
-  EXPECT_EQ(serverOf(pair), "CN=two");
+  EXPECT_EQ(peerOf(pair.client()), "CN=two");
   EXPECT_EQ(copy.figures().reloads, 1U);
 }
 
@@ -221,7 +220,7 @@ TEST_F(TlsReload, MakesNoServerOfAClient) {
   EXPECT_EQ(other.error().code(), Errc::notSupported);
   TlsPair pair(server, client);
   pair.carry();
-  EXPECT_EQ(serverOf(pair), "CN=one");
+  EXPECT_EQ(peerOf(pair.client()), "CN=one");
 }
 
 TEST_F(TlsReload, ReadsTheTrustFileOfAClientAgain) {
@@ -229,7 +228,7 @@ TEST_F(TlsReload, ReadsTheTrustFileOfAClientAgain) {
   TlsContext reading = TlsContextBuilder::forClient().trust(TlsTrust::fromFile(path)).build();
   TlsPair before(server, reading);
   before.carry();
-  folder.replace("ca.pem", root().pem());
+  folder.replace("ca.pem", testRoot().pem());
 
   ASSERT_TRUE(reading.reload().ok());
   TlsPair after(server, reading);

@@ -8,7 +8,9 @@
 namespace millrace {
 namespace {
 
-using namespace test;
+using test::TestAuthority;
+using test::testRoot;
+using test::TestWords;
 
 std::string verdictOf(const Saw& saw) {
   if (saw.has("handshake")) return "believed";
@@ -26,7 +28,7 @@ TlsContextBuilder believing(const std::string& pem) {
 
 /// What a client that believes the root says about a server that shows `identity`.
 std::string verdict(const TlsIdentity& identity, const std::string& host,
-                    const TlsContextBuilder& client = believing(root().pem())) {
+                    const TlsContextBuilder& client = believing(testRoot().pem())) {
   std::string verdicts[2];
   for (const TlsVersion version : {TlsVersion::tls12, TlsVersion::tls13}) {
     TlsPair pair(TlsContextBuilder::forServer(identity).versions(version, version), client, host);
@@ -39,7 +41,7 @@ std::string verdict(const TlsIdentity& identity, const std::string& host,
   return verdicts[0] == verdicts[1] ? verdicts[0] : verdicts[0] + " / " + verdicts[1];
 }
 std::string verdict(const TestWords& words, const std::string& host) {
-  return verdict(root().issue(words).identity(), host);
+  return verdict(testRoot().issue(words).identity(), host);
 }
 
 // --- names ---
@@ -134,9 +136,9 @@ TEST(Verification, WhatHasExpiredIsRefusedAndSoIsWhatIsTooYoung) {
                         .basic = "critical,CA:TRUE"};
   const TestWords leaf{.names = "DNS:localhost"};
 
-  EXPECT_EQ(verdict(TestAuthority(root(), old).issue(leaf).identity(), "localhost"),
+  EXPECT_EQ(verdict(TestAuthority(testRoot(), old).issue(leaf).identity(), "localhost"),
             "certificate has expired");
-  EXPECT_EQ(verdict(TestAuthority(root(), young).issue(leaf).identity(), "localhost"),
+  EXPECT_EQ(verdict(TestAuthority(testRoot(), young).issue(leaf).identity(), "localhost"),
             "certificate is not yet valid");
 }
 
@@ -164,7 +166,7 @@ TEST(Verification, AnUnknownAuthorityIsRefused) {
 // T11
 TEST(Verification, ALeafSignsNobody) {
   const TestWords leafWords{.commonName = "leaf", .usage = ""};
-  const TestAuthority leaf(root(), leafWords);
+  const TestAuthority leaf(testRoot(), leafWords);
 
   EXPECT_EQ(verdict(leaf.issue({.names = "DNS:localhost"}).identity(), "localhost"),
             "invalid CA certificate");
@@ -197,8 +199,8 @@ TEST(Verification, ACertificateThatDoesNotSayWhatForIsGoodForAll) {
 
 // T11
 TEST(Verification, AnAuthorityKeepsToItsNames) {
-  const TestAuthority inside(root(), "inside", "permitted;DNS:example.org");
-  const TestAuthority without(root(), "without", "excluded;DNS:example.org");
+  const TestAuthority inside(testRoot(), "inside", "permitted;DNS:example.org");
+  const TestAuthority without(testRoot(), "without", "excluded;DNS:example.org");
 
   EXPECT_EQ(verdict(inside.issue({.names = "DNS:a.example.org"}).identity(), "a.example.org"),
             "believed");
@@ -215,7 +217,7 @@ TEST(Verification, AnAuthorityKeepsToItsNames) {
 /// What a server that asks for a certificate says about a client that shows `identity`.
 std::string clientVerdict(const TlsIdentity* identity, TlsClientAuth wanted) {
   TlsContextBuilder server = serverBuilder();
-  server.clientAuth(wanted).trust(TlsTrust::fromPem(root().pem()));
+  server.clientAuth(wanted).trust(TlsTrust::fromPem(testRoot().pem()));
   TlsContextBuilder client = clientBuilder();
   if (identity != nullptr) client.identity(*identity);
   std::string verdicts[2];
@@ -230,8 +232,9 @@ std::string clientVerdict(const TlsIdentity* identity, TlsClientAuth wanted) {
 
 // T11
 TEST(Verification, AServerAsksForCertificatesAndBelievesWhomItIsTold) {
-  const TlsIdentity good = root().issue({.commonName = "client", .usage = "clientAuth"}).identity();
-  const TlsIdentity forServers = root().issue({.usage = "serverAuth"}).identity();
+  const TlsIdentity good =
+      testRoot().issue({.commonName = "client", .usage = "clientAuth"}).identity();
+  const TlsIdentity forServers = testRoot().issue({.usage = "serverAuth"}).identity();
   const TlsIdentity stranger = TestAuthority("stranger").issue({}).identity();
 
   EXPECT_EQ(clientVerdict(&good, TlsClientAuth::required), "believed");
