@@ -125,6 +125,7 @@ struct TaskChain {
 namespace internal {
 
 /// Fetches the line of `node` for writing. Any address will do: nothing happens if it is no memory.
+/// Both sides do this: the loop writes to each node it has run, see NodeReturn::add.
 inline void prefetchForWrite(const TaskNode* node) noexcept {
 #if defined(__x86_64__)
   asm volatile("prefetchw %0" : : "m"(*reinterpret_cast<const char*>(node)));
@@ -276,6 +277,10 @@ class NodeReturn {
       slab_ = slab;
     }
     ++count_;
+    // Written so that its line is the loop's alone when the producer wants it back. A line that both
+    // have is dear: prefetchw does nothing for it on AMD's processors (it is in the cache already),
+    // and the compare-exchange behind the producer's first store waits until the loop has let go.
+    node->link.write() = 0;
   }
   /// Tells the slab what was counted.
   void flush(NodePool& pool) noexcept {
