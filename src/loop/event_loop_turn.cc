@@ -282,8 +282,6 @@ std::size_t EventLoop::Parts::pendingTasks() const noexcept {
 void EventLoop::Parts::takeInbox() {
   if (closed) return;
   const Inbox::Taken taken = takeCounted([this] { return in.inbox.takeOpen(); });
-  const std::uint32_t near = std::min(taken.chain.run, internal::kNodesAhead);
-  for (std::uint32_t i = 1; i <= near; ++i) internal::prefetchForWrite(taken.chain.first + i);
   runList.append(taken.chain);
 
   stream.looked(taken.userTasks, waitEnded, real && !byHand && io->registrations() == 0);
