@@ -48,26 +48,34 @@ void NodeSlab::free(NodeSlab* slab) noexcept {
 #endif
 }
 
-NodePool::~NodePool() { deleteAll(slabOf(head_.load(std::memory_order_acquire))); }
+NodePool::~NodePool() { deleteAll(takeAll()); }
 
 void NodePool::give(NodeSlab& slab) noexcept {
   slab.finished.store(0, std::memory_order_relaxed);
+  // Release: who takes it may write to the nodes. Acquire: we write to the one before.
+  NodeSlab* older = last_.exchange(&slab, std::memory_order_acq_rel);
+  if (older == nullptr) return;
   std::uint64_t seen = head_.load(std::memory_order_relaxed);
   std::uint64_t wanted = 0;
   do {
-    if (CountedHead::count(seen) >= kMaxSlabs) {
-      NodeSlab::free(&slab);
+    if (CountedHead::count(seen) >= kMaxSlabs - 1) {
+      NodeSlab::free(older);
       return;
     }
-    slab.next.write() = slabOf(seen);
-    wanted = CountedHead::pack(reinterpret_cast<TaskNode*>(&slab), CountedHead::count(seen) + 1);
+    older->next.write() = slabOf(seen);
+    wanted = CountedHead::pack(reinterpret_cast<TaskNode*>(older), CountedHead::count(seen) + 1);
   } while (!head_.compare_exchange_weak(seen, wanted, std::memory_order_release,
                                         std::memory_order_relaxed));
 }
 
 NodeSlab* NodePool::takeAll() noexcept {
-  if (head_.load(std::memory_order_relaxed) == 0) return nullptr;
-  return slabOf(head_.exchange(0, std::memory_order_acquire));
+  NodeSlab* last = takeLast();
+  NodeSlab* others = head_.load(std::memory_order_relaxed) == 0
+                         ? nullptr
+                         : slabOf(head_.exchange(0, std::memory_order_acquire));
+  if (last == nullptr) return others;
+  last->next.write() = others;
+  return last;
 }
 
 void NodeCache::refill(NodePool& pool) noexcept {
@@ -76,11 +84,9 @@ void NodeCache::refill(NodePool& pool) noexcept {
     static thread_local ClearAtThreadEnd atEnd;
     atEnd.arm();
   }
-  if (spare_ == nullptr && !ended_) spare_ = pool.takeAll();
-  NodeSlab* slab = spare_;
-  if (slab != nullptr) {
-    spare_ = slab->next.read();
-  } else {
+  NodeSlab* slab = std::exchange(upcoming_, nullptr);
+  if (slab == nullptr) slab = usedOne(pool);
+  if (slab == nullptr) {
     slab = NodeSlab::make();
     MR_CHECK(slab != nullptr, "out of memory for tasks");
   }
@@ -106,6 +112,7 @@ void NodeCache::clear() noexcept {
     if (slab.finish(static_cast<std::uint32_t>(end_ - next_))) NodeSlab::free(&slab);
   }
   next_ = end_ = nullptr;
+  if (upcoming_ != nullptr) NodeSlab::free(std::exchange(upcoming_, nullptr));
   deleteAll(std::exchange(spare_, nullptr));
 }
 

@@ -167,8 +167,9 @@ struct EventLoop::Parts final : IoLoop, ClockListener {
   void joinThread() noexcept;
   void wrongDriver() const;
 
-  // --- constant after construction ---
-  EventLoop& self;
+  // --- constant after construction: each post reads of it, so nothing that changes lies beside it
+  // (`running` of the base class changes with each task) ---
+  alignas(64) EventLoop& self;
   const LoopOptions::Values options;
   const std::string loopName;
   const int index;

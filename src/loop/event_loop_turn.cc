@@ -282,8 +282,6 @@ std::size_t EventLoop::Parts::pendingTasks() const noexcept {
 void EventLoop::Parts::takeInbox() {
   if (closed) return;
   const Inbox::Taken taken = takeCounted([this] { return in.inbox.takeOpen(); });
-  const std::uint32_t near = std::min(taken.chain.run, internal::kNodesAhead);
-  for (std::uint32_t i = 1; i <= near; ++i) __builtin_prefetch(taken.chain.first + i);
   runList.append(taken.chain);
 
   stream.looked(taken.userTasks, waitEnded, real && !byHand && io->registrations() == 0);
@@ -368,7 +366,7 @@ void EventLoop::Parts::runTasks(std::int64_t ioNanos, bool hadIo) {
       hadIo ? saturatingAdd(waitEnded, ioNanos * (100 - ratio) / ratio) : waitEnded;
   std::size_t ran = 0;
   while (TaskNode* node = runList.popFront()) {
-    if (!runList.empty()) __builtin_prefetch(runList.ahead(internal::kNodesAhead));
+    if (!runList.empty()) internal::prefetchForWrite(runList.ahead(internal::kNodesAhead));
     const bool wasLast = node == last;
     if (__builtin_expect(node->kind() == TaskNode::user, 1)) {
       runUserTask(node, "task");

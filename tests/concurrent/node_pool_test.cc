@@ -111,6 +111,45 @@ TEST(NodePool, AllocatesNothingForAnotherThreadInTheSteadyState) {
   EXPECT_EQ(allocated, 0U);
 }
 
+// What one backlog has needed does not go round for ever: few slabs stay in the nearest caches.
+TEST(NodePool, GivesTheLastSlabFirst) {
+  std::thread([] {
+    Inbox inbox;
+    const auto turn = [&inbox](std::uint32_t count) {
+      for (std::uint32_t i = 0; i < count; ++i) post(inbox, [] {});
+      std::set<NodeSlab*> slabs;
+      TaskChain chain = inbox.take().chain;
+      for (TaskChain each = chain; TaskNode* node = each.popFront();) {
+        slabs.insert(&NodeSlab::of(node));
+      }
+      runAndRecycle(inbox, chain);
+      return slabs;
+    };
+    EXPECT_EQ(turn(20 * NodeSlab::kNodes).size(), 20U);
+
+    std::set<NodeSlab*> used;
+    for (int i = 0; i < 100; ++i) used.merge(turn(NodeSlab::kNodes / 2));
+
+    EXPECT_LE(used.size(), 3U);
+  }).join();
+}
+
+// The slab that comes next is asked for once, however often the node before it is put back.
+TEST(NodeCache, KeepsTheUpcomingSlabWhenANodeIsPutBack) {
+  std::thread([] {
+    Inbox inbox;
+    for (std::uint32_t i = 0; i < 4 * NodeSlab::kNodes; ++i) post(inbox, [] {});
+    runAndRecycle(inbox, inbox.take().chain);
+    for (std::uint32_t i = 0; i < NodeSlab::kNodes; ++i) {
+      for (int again = 0; again < 3; ++again) {
+        NodeCache::ofThread().unget(NodeCache::ofThread().get(inbox.pool()));
+      }
+      post(inbox, [] {});
+    }
+    EXPECT_EQ(runAndRecycle(inbox, inbox.take().chain), NodeSlab::kNodes);
+  }).join();  // LeakSanitizer knows of no slab that was forgotten
+}
+
 TEST(NodeCache, GivesNodesThatLieSideBySide) {
   std::thread([] {
     NodePool pool;

@@ -82,6 +82,76 @@ TEST(ProductionPool, TwoProducersTakeTheUsedSlabs) {
       options);
 }
 
+// Slabs that two loops give back while a producer takes, in both ways.
+struct SlabState {
+  NodePool pool;
+  NodeSlab* slabs[3] = {};
+  int seen[3] = {};  // who has the slab writes: the explorer finds two at a time
+
+  SlabState() {
+    for (NodeSlab*& slab : slabs) slab = NodeSlab::make();
+  }
+  ~SlabState() {
+    for (NodeSlab* slab : slabs) NodeSlab::free(slab);
+  }
+  void give(int index) {
+    slabs[index]->nodes[0].link.write() = 1;
+    pool.give(*slabs[index]);
+  }
+  void has(NodeSlab* slab) {
+    slab->nodes[0].link.write() = 2;
+    for (int i = 0; i < 3; ++i) {
+      if (slabs[i] == slab) ++seen[i];
+    }
+  }
+  void takeAll() {
+    for (NodeSlab* slab = pool.takeAll(); slab != nullptr; slab = slab->next.read()) has(slab);
+  }
+};
+
+TEST(ProductionPool, ASlabHasOneOwnerWhicheverWayItGoes) {
+  expectClean("give, give || give || take the last, take all", [](Execution& run) {
+    auto& s = run.make<SlabState>();
+    run.thread("loop", [&s] {
+      s.give(0);
+      s.give(1);
+    });
+    run.thread("another loop", [&s] { s.give(2); });
+    run.thread("producer", [&s] {
+      if (NodeSlab* last = s.pool.takeLast()) s.has(last);
+      s.takeAll();
+    });
+    run.finally([&s] {
+      s.takeAll();
+      for (const int times : s.seen) EXPLORE_CHECK(times == 1, "each slab is taken once");
+    });
+  });
+  expectClean("give, give || take || take", [](Execution& run) {
+    auto& s = run.make<SlabState>();
+    auto& got = run.make<std::vector<NodeSlab*>>(2, nullptr);
+    run.thread("loop", [&s] {
+      s.give(0);
+      s.give(1);
+      s.give(2);
+    });
+    const auto take = [&s, &got](std::size_t index) {
+      if (NodeSlab* last = s.pool.takeLast()) {
+        last->nodes[0].link.write() = 2;
+        got[index] = last;
+      }
+    };
+    run.thread("first", [take] { take(0); });
+    run.thread("second", [take] { take(1); });
+    run.finally([&s, &got] {
+      s.takeAll();
+      for (NodeSlab* slab : got) {
+        if (slab != nullptr) s.has(slab);
+      }
+      for (const int times : s.seen) EXPLORE_CHECK(times == 1, "each slab is taken once");
+    });
+  });
+}
+
 // The owner of a queue; its thread-local is shared by the virtual threads, so it is set in setup
 // only.
 struct Owner final : Executor {

@@ -104,14 +104,29 @@ TEST(PostStream, IsNotGatheredByALoopThatHasMoreToLookAt) {
   EXPECT_EQ(scene.moment, 0);
 }
 
-TEST(PostStream, SaysWhenTheLoopIsBehind) {
+TEST(PostStream, SaysWhenTheLoopIsBehindUntilItHasCaughtUp) {
   PostStream stream;
   stream.looked(PostStream::kBehind, 0, true);
   EXPECT_FALSE(stream.isBehind());
   stream.looked(PostStream::kBehind + 1, 0, true);
   EXPECT_TRUE(stream.isBehind());
-  stream.looked(0, 0, true);
+  stream.looked(PostStream::kCaughtUp + 1, 0, true);
+  EXPECT_TRUE(stream.isBehind());
+  stream.looked(PostStream::kCaughtUp, 0, true);
   EXPECT_FALSE(stream.isBehind());
+  stream.looked(PostStream::kCaughtUp + 1, 0, true);
+  EXPECT_FALSE(stream.isBehind());
+}
+
+// A look that finds nothing is told to the stream as long as it says so: producers that ease off
+// would do it for ever otherwise.
+TEST(PostStream, IsNotBehindWhenItNeedNotBeTold) {
+  PostStream stream;
+  stream.looked(PostStream::kBehind + 1, 0, false);
+  EXPECT_TRUE(stream.isOn());
+  stream.looked(0, 10, false);
+  EXPECT_FALSE(stream.isBehind());
+  EXPECT_FALSE(stream.isOn());
 }
 
 }  // namespace
