@@ -22,6 +22,9 @@ endif()
 
 # Helpers and main() of all layers' tests; it also makes the precompiled header that they share.
 file(GLOB millrace_support_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/support/*.cc")
+if(NOT millrace_has_uring)
+  list(FILTER millrace_support_sources EXCLUDE REGEX "/ring_script\\.cc$")
+endif()
 add_library(millrace_test_support STATIC ${millrace_support_sources})
 millrace_compile_options(millrace_test_support)
 target_include_directories(millrace_test_support PUBLIC "${PROJECT_SOURCE_DIR}/src"
@@ -61,7 +64,7 @@ endfunction()
 foreach(layer IN LISTS millrace_core_layers ITEMS integration fault)
   file(GLOB_RECURSE tests CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/${layer}/*_test.cc")
   if(NOT millrace_has_uring)  # tests of what is inside of the engine
-    list(FILTER tests EXCLUDE REGEX "/(uring|receive_buffers)_test\\.cc$")
+    list(FILTER tests EXCLUDE REGEX "/(uring|uring_fault|stream_ring_fault|receive_buffers)_test\\.cc$")
   endif()
   set(slow_tests ${tests})
   list(FILTER slow_tests INCLUDE REGEX "_slow_test\\.cc$")

@@ -8,6 +8,7 @@
 #include <millrace/loop/io_handler.h>
 #include <millrace/loop/readiness_io.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <typeinfo>
 #include <utility>
@@ -204,7 +205,7 @@ void UringSelector::stopSending(std::uint64_t id) noexcept {
 inline bool UringSelector::sendEnded(Slot& slot, RingCompletion& completion, ByteBuf& rest) {
   Send* send = slot.send;
   if (__builtin_expect(completion.result > 0, 1)) {
-    const auto sent = static_cast<std::size_t>(completion.result);
+    const std::size_t sent = std::min(static_cast<std::size_t>(completion.result), send->left);
     send->left -= sent;
     send->total += sent;
     send->sent = send->parts.empty() ? send->sent + sent : sent;
@@ -302,6 +303,8 @@ void UringSelector::deliverOne(const Done& done, bool moreNow, IoLoop& loop) {
   if ((done.flags & IORING_CQE_F_BUFFER) != 0) {
     const auto number = static_cast<std::uint16_t>(done.flags >> IORING_CQE_BUFFER_SHIFT);
     completion.block = buffers_.take(number);
+    // Never more than there is room for, whatever stands between us and the kernel says.
+    completion.result = std::min(completion.result, static_cast<int>(ReceiveBuffers::kSize));
   }
   completion.last = ended(slot, kind, done);
   ByteBuf rest;

@@ -150,6 +150,8 @@ int UringSelector::select(std::int64_t timeoutNanos) noexcept {
     collect(ready_);
     if (!ready_.empty() || completions() != 0) return static_cast<int>(ready_.size());
     if (result != 0 && result != -EBUSY && result != -EAGAIN) return result;
+    // A poll failed: it must not be waited without, and the caller gets a turn, however often it fails.
+    if (!toArm_.empty()) return 0;
     // Only news of what has ended: not what the caller waits for.
     if (timeoutNanos == 0) return 0;
     if (timeoutNanos < 0) continue;
