@@ -301,10 +301,11 @@ void ReadinessHandler::loseClient(std::uint64_t id, const Error& why) noexcept {
   if (loop_ != nullptr) loop_->callbackEnded();
 }
 
-void ReadinessHandler::closeAll(CloseMode) {
+void ReadinessHandler::closeAll(CloseMode mode) {
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     if (slots_[i].client != nullptr) slots_[i].client->shuttingDown();
   }
+  if (mode == CloseMode::force) selector_->tellClientsOfTheEnd();
 }
 
 // --- raw watches ---
@@ -346,7 +347,9 @@ bool ReadinessHandler::unwatch(std::uint64_t id) noexcept {
 }
 
 void ReadinessHandler::unregister(RawWatch& watch) noexcept {
-  if (watch.id != 0 && selector_ != nullptr) remove(watch.id);
+  if (watch.id == 0 || selector_ == nullptr) return;
+  remove(watch.id);
+  selector_->letGo();  // its owner may close the descriptor next
 }
 
 void ReadinessHandler::describe(std::vector<std::string>& lines) const {

@@ -69,6 +69,12 @@ void UringSelector::leave(std::uint64_t id) noexcept {
   freeIfUnused(*slot);
 }
 
+void UringSelector::tellClientsOfTheEnd() {
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    if (slots_[i].client != nullptr) slots_[i].client->shuttingDown();
+  }
+}
+
 void UringSelector::freeIfUnused(Slot& slot) noexcept {
   if (slot.client != nullptr || slot.inFlight != 0) return;
   ++slot.sequence;

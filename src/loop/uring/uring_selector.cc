@@ -260,10 +260,12 @@ void UringSelector::forget(Poll& poll) noexcept {
 
 // A poll keeps the file open, and so would a port stay taken: it has to end before close(2).
 void UringSelector::removeClosed(int fd) noexcept {
-  const Poll* poll = pollOf(fd);
-  const bool wasArmed = poll != nullptr && poll->armed;
   static_cast<void>(remove(fd));
-  if (wasArmed && isUsable()) flush();
+  letGo();
+}
+
+void UringSelector::letGo() noexcept {
+  if (std::exchange(hasCancels_, false)) flush();
 }
 
 void UringSelector::polled(const io_uring_cqe& completion, std::vector<ReadyEvent>& found) {

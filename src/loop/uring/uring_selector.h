@@ -39,6 +39,7 @@ class UringSelector final : public Selector, private RingIo {
   Result<void> modify(int fd, std::uint32_t events, Trigger trigger, std::uint64_t data) override;
   Result<void> remove(int fd) noexcept override;
   void removeClosed(int fd) noexcept override;
+  void letGo() noexcept override;
   int select(std::int64_t timeoutNanos) noexcept override;
   const ReadyEvent* events() const noexcept override { return ready_.data(); }
   bool isEdge() const noexcept override { return true; }
@@ -47,6 +48,7 @@ class UringSelector final : public Selector, private RingIo {
   bool hasQueued() const noexcept override { return hasCancels_; }
   int completions() const noexcept override { return static_cast<int>(done_.size() - delivered_); }
   void deliver(IoLoop& loop) override;
+  void tellClientsOfTheEnd() override;
 
  private:
   enum class Kind : std::uint8_t { none, poll, receive, send };

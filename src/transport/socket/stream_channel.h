@@ -68,6 +68,7 @@ class StreamChannel final : private IoClient, public Channel {
   void ready(std::uint32_t events) noexcept override;
   void completed(const RingCompletion& completion) noexcept override;
   void lost(const Error& why) noexcept override;
+  void shuttingDown() noexcept override;
 
   Result<void> enter();
   void finishConnect();

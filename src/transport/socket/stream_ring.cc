@@ -116,6 +116,14 @@ void StreamChannel::completed(const RingCompletion& completion) noexcept {
   }
 }
 
+// It has left the loop, and nobody will wait until the ring has done so, too: a stream that was cut
+// somewhere is of no use any more.
+void StreamChannel::shuttingDown() noexcept {
+  if (!awaited_) return;  // a channel of the loop is closed as such
+  const ChannelPtr self(this);
+  LoopChannels::cut(*this, Error(Errc::closed, "shutdown", "the loop's time was up"));
+}
+
 inline void StreamChannel::ringReceived(const RingCompletion& completion) {
   if (completion.block != nullptr) {
     const auto count = static_cast<std::size_t>(completion.result);
