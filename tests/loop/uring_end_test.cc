@@ -23,25 +23,25 @@ namespace {
 
 using test::Pipe;
 
-/// Is told nothing after its loop has ended.
-struct Client final : IoClient {
-  void ready(std::uint32_t) noexcept override {}
-  void lost(const Error&) noexcept override {}
-  void completed(const RingCompletion& completion) noexcept override {
-    ++completions;
-    if (completion.block != nullptr) completion.block->drop();
-  }
-  int completions = 0;
-};
-
-struct Sizes {
+struct RingRow {
   const char* name;
   io::RingSizes ring;
 };
 
-class UringEnd : public testing::TestWithParam<Sizes> {
+class UringEnd : public testing::TestWithParam<RingRow> {
  protected:
   static constexpr int kClients = 50;
+
+  /// Is told nothing after its loop has ended.
+  struct Client final : IoClient {
+    void ready(std::uint32_t) noexcept override {}
+    void lost(const Error&) noexcept override {}
+    void completed(const RingCompletion& completion) noexcept override {
+      ++completions;
+      if (completion.block != nullptr) completion.block->drop();
+    }
+    int completions = 0;
+  };
 
   void SetUp() override {
     if (const IoSupport found = ioSupport(); !found.uring) GTEST_SKIP() << found.why;
@@ -131,9 +131,9 @@ TEST_P(UringEnd, AfterItsDriver) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Rings, UringEnd,
-                         testing::Values(Sizes{"UsualRing", {}},
-                                         Sizes{"RingWithoutRoom",
-                                               {.entries = 1, .completions = 2}}),
+                         testing::Values(RingRow{"UsualRing", {}},
+                                         RingRow{"RingWithoutRoom",
+                                                 {.entries = 1, .completions = 2}}),
                          [](const auto& row) { return std::string(row.param.name); });
 
 }  // namespace

@@ -41,7 +41,7 @@ class Mapped {
   std::size_t size_;
 };
 
-unsigned load(unsigned* word) noexcept {
+unsigned loadWord(unsigned* word) noexcept {
   return std::atomic_ref<unsigned>(*word).load(std::memory_order_acquire);
 }
 
@@ -79,7 +79,7 @@ struct Rule {
   std::uint64_t count = 0;
 };
 
-struct State {
+struct ScriptedRings {
   std::map<int, std::unique_ptr<Ring>> rings;
   std::array<Rule, 256> rules;
   std::deque<ShortMessage> messages;
@@ -88,16 +88,16 @@ struct State {
 };
 
 // Static, so that a thread that is in a call when its script ends finds everything in place.
-std::mutex mutex;
-std::unique_ptr<State> state;
+std::mutex scriptMutex;
+std::unique_ptr<ScriptedRings> scripted;
 
-void shorten(io_uring_sqe& entry, std::size_t most) {
+void shortenSend(io_uring_sqe& entry, std::size_t most) {
   if (entry.opcode == IORING_OP_SEND || entry.opcode == IORING_OP_SEND_ZC) {
     if (entry.len <= most) return;
     entry.len = static_cast<std::uint32_t>(most);
   } else {
     const auto* whole = reinterpret_cast<const msghdr*>(entry.addr);  // NOLINT: that is what it is
-    ShortMessage& made = state->messages.emplace_back();
+    ShortMessage& made = scripted->messages.emplace_back();
     made.message = *whole;
     made.part = whole->msg_iov[0];
     made.part.iov_len = std::min(made.part.iov_len, most);
@@ -105,25 +105,25 @@ void shorten(io_uring_sqe& entry, std::size_t most) {
     made.message.msg_iovlen = 1;
     entry.addr = reinterpret_cast<std::uintptr_t>(&made.message);
   }
-  ++state->faults;
+  ++scripted->faults;
 }
 
-void change(Ring& ring, io_uring_sqe& entry) {
+void changeOperation(Ring& ring, io_uring_sqe& entry) {
   const std::uint8_t code = entry.opcode;
   const std::uint64_t name = entry.user_data;
-  Rule& rule = state->rules[code];
+  Rule& rule = scripted->rules[code];
   ++rule.count;
   ring.codes[name] = code;
   if (rule.failures != 0) {
     --rule.failures;
-    ++state->faults;
+    ++scripted->faults;
     entry = {};
     entry.opcode = IORING_OP_NOP;
     entry.user_data = name;
     ring.instead[name].push_back(-rule.error);
     return;
   }
-  if (rule.most != 0) shorten(entry, rule.most);
+  if (rule.most != 0) shortenSend(entry, rule.most);
   if (!rule.onlyOnce) return;
   if (code == IORING_OP_RECV) entry.ioprio &= static_cast<std::uint16_t>(~IORING_RECV_MULTISHOT);
   if (code == IORING_OP_POLL_ADD) entry.len &= ~IORING_POLL_ADD_MULTI;
@@ -132,50 +132,51 @@ void change(Ring& ring, io_uring_sqe& entry) {
 void beforeCall(Ring& ring) {
   const io_sqring_offsets& sq = ring.parameters.sq_off;
   const unsigned mask = *ring.rings.at(sq.ring_mask);
-  const unsigned tail = load(ring.rings.at(sq.tail));
+  const unsigned tail = loadWord(ring.rings.at(sq.tail));
   for (; ring.begun != tail; ++ring.begun) {
-    change(ring, ring.entries.at<io_uring_sqe>(0)[ring.begun & mask]);
+    changeOperation(ring, ring.entries.at<io_uring_sqe>(0)[ring.begun & mask]);
   }
 }
 
 void afterCall(Ring& ring) {
   const io_cqring_offsets& cq = ring.parameters.cq_off;
   const unsigned mask = *ring.rings.at(cq.ring_mask);
-  const unsigned tail = load(ring.rings.at(cq.tail));
+  const unsigned tail = loadWord(ring.rings.at(cq.tail));
   for (; ring.ended != tail; ++ring.ended) {
     io_uring_cqe& each = ring.rings.at<io_uring_cqe>(cq.cqes)[ring.ended & mask];
-    if ((each.flags & IORING_CQE_F_NOTIF) != 0) ++state->notifications;
+    if ((each.flags & IORING_CQE_F_NOTIF) != 0) ++scripted->notifications;
     if (const auto found = ring.instead.find(each.user_data); found != ring.instead.end()) {
       each.res = found->second.front();
       found->second.pop_front();
       if (found->second.empty()) ring.instead.erase(found);
       continue;
     }
-    Rule& rule = state->rules[ring.codes[each.user_data]];
+    Rule& rule = scripted->rules[ring.codes[each.user_data]];
     if (each.res > 0 && std::exchange(rule.lies, false)) {
       each.res = rule.lie;
-      ++state->faults;
+      ++scripted->faults;
     }
   }
 }
 
 template <class F>
 void withRing(int fd, F&& look) {
-  const std::lock_guard lock(mutex);
-  if (state == nullptr) return;
-  if (const auto found = state->rings.find(fd); found != state->rings.end()) look(*found->second);
+  const std::lock_guard lock(scriptMutex);
+  if (scripted == nullptr) return;
+  if (const auto found = scripted->rings.find(fd); found != scripted->rings.end())
+    look(*found->second);
 }
 
-int setup(unsigned entries, io_uring_params* parameters) {
+int setUpRing(unsigned entries, io_uring_params* parameters) {
   const int fd = realCalls().io_uring_setup(entries, parameters);
   if (fd < 0) return fd;
-  const std::lock_guard lock(mutex);
-  if (state != nullptr) state->rings[fd] = std::make_unique<Ring>(fd, *parameters);
+  const std::lock_guard lock(scriptMutex);
+  if (scripted != nullptr) scripted->rings[fd] = std::make_unique<Ring>(fd, *parameters);
   return fd;
 }
 
-int enter(int fd, unsigned submit, unsigned waitFor, unsigned flags, const void* argument,
-          std::size_t size) {
+int enterRing(int fd, unsigned submit, unsigned waitFor, unsigned flags, const void* argument,
+              std::size_t size) {
   withRing(fd, beforeCall);
   const int result = realCalls().io_uring_enter(fd, submit, waitFor, flags, argument, size);
   const int error = errno;
@@ -185,10 +186,10 @@ int enter(int fd, unsigned submit, unsigned waitFor, unsigned flags, const void*
 }
 
 // A view keeps a ring alive.
-int closeFd(int fd) {
+int closeRing(int fd) {
   {
-    const std::lock_guard lock(mutex);
-    if (state != nullptr) state->rings.erase(fd);
+    const std::lock_guard lock(scriptMutex);
+    if (scripted != nullptr) scripted->rings.erase(fd);
   }
   return realCalls().close(fd);
 }
@@ -196,9 +197,9 @@ int closeFd(int fd) {
 const Calls& scriptedCalls() {
   static const Calls table = [] {
     Calls made = realCalls();
-    made.io_uring_setup = &setup;
-    made.io_uring_enter = &enter;
-    made.close = &closeFd;
+    made.io_uring_setup = &setUpRing;
+    made.io_uring_enter = &enterRing;
+    made.close = &closeRing;
     return made;
   }();
   return table;
@@ -207,57 +208,57 @@ const Calls& scriptedCalls() {
 }  // namespace
 
 RingScript::RingScript() {
-  const std::lock_guard lock(mutex);
-  MR_CHECK(state == nullptr, "there is a RingScript already");
-  state = std::make_unique<State>();
+  const std::lock_guard lock(scriptMutex);
+  MR_CHECK(scripted == nullptr, "there is a RingScript already");
+  scripted = std::make_unique<ScriptedRings>();
   replaceCalls(&scriptedCalls());
 }
 
 RingScript::~RingScript() {
   replaceCalls(nullptr);
-  const std::lock_guard lock(mutex);
-  state.reset();
+  const std::lock_guard lock(scriptMutex);
+  scripted.reset();
 }
 
 RingScript& RingScript::fail(std::uint8_t code, int error, unsigned times) {
-  const std::lock_guard lock(mutex);
-  state->rules[code].error = error;
-  state->rules[code].failures = times;
+  const std::lock_guard lock(scriptMutex);
+  scripted->rules[code].error = error;
+  scripted->rules[code].failures = times;
   return *this;
 }
 
 RingScript& RingScript::shorten(std::uint8_t code, std::size_t most) {
-  const std::lock_guard lock(mutex);
-  state->rules[code].most = most;
+  const std::lock_guard lock(scriptMutex);
+  scripted->rules[code].most = most;
   return *this;
 }
 
 RingScript& RingScript::onlyOnce(std::uint8_t code) {
-  const std::lock_guard lock(mutex);
-  state->rules[code].onlyOnce = true;
+  const std::lock_guard lock(scriptMutex);
+  scripted->rules[code].onlyOnce = true;
   return *this;
 }
 
 RingScript& RingScript::lie(std::uint8_t code, int result) {
-  const std::lock_guard lock(mutex);
-  state->rules[code].lies = true;
-  state->rules[code].lie = result;
+  const std::lock_guard lock(scriptMutex);
+  scripted->rules[code].lies = true;
+  scripted->rules[code].lie = result;
   return *this;
 }
 
 std::uint64_t RingScript::count(std::uint8_t code) const {
-  const std::lock_guard lock(mutex);
-  return state->rules[code].count;
+  const std::lock_guard lock(scriptMutex);
+  return scripted->rules[code].count;
 }
 
 std::uint64_t RingScript::notifications() const {
-  const std::lock_guard lock(mutex);
-  return state->notifications;
+  const std::lock_guard lock(scriptMutex);
+  return scripted->notifications;
 }
 
 std::uint64_t RingScript::faults() const {
-  const std::lock_guard lock(mutex);
-  return state->faults;
+  const std::lock_guard lock(scriptMutex);
+  return scripted->faults;
 }
 
 }  // namespace millrace::test

@@ -29,14 +29,7 @@ bool wasStopped(int result) noexcept {
 // --- clients ---
 
 std::uint64_t UringSelector::enter(int fd, IoClient& client) {
-  std::uint32_t place = 0;
-  if (freeSlots_.empty()) {
-    place = static_cast<std::uint32_t>(slots_.size());
-    slots_.emplace_back();
-  } else {
-    place = freeSlots_.back();
-    freeSlots_.pop_back();
-  }
+  const std::uint32_t place = slots_.take();
   Slot& slot = slots_[place];
   slot.client = &client;
   slot.fd = fd;
@@ -78,7 +71,7 @@ void UringSelector::tellClientsOfTheEnd() {
 void UringSelector::freeIfUnused(Slot& slot) noexcept {
   if (slot.client != nullptr || slot.inFlight != 0) return;
   ++slot.sequence;
-  freeSlots_.push_back(placeOf(slot));
+  slots_.give(slots_.placeOf(slot));
 }
 
 // --- beginning ---
@@ -87,7 +80,7 @@ inline io_uring_sqe& UringSelector::begin(Slot& slot, Kind kind, std::uint8_t op
   io_uring_sqe& made = entry();
   made.opcode = operation;
   made.fd = slot.fd;
-  made.user_data = nameOf(kind, slot.sequence, placeOf(slot));
+  made.user_data = nameOf(kind, slot.sequence, slots_.placeOf(slot));
   ++slot.inFlight;
   ++inFlight_;
   return made;
@@ -128,7 +121,7 @@ void UringSelector::cancel(Slot& slot, Kind kind) noexcept {
   io_uring_sqe& operation = entry();
   operation.opcode = IORING_OP_ASYNC_CANCEL;
   operation.fd = -1;
-  operation.addr = nameOf(kind, slot.sequence, placeOf(slot));
+  operation.addr = nameOf(kind, slot.sequence, slots_.placeOf(slot));
   operation.flags = IOSQE_CQE_SKIP_SUCCESS;
 }
 
@@ -246,7 +239,7 @@ bool UringSelector::finishSend(std::uint64_t id, RingCompletion& completion, Byt
     collect(later_);
     if (!ring_.hasCompletions() && !ring_.wantsCall()) break;
   }
-  const std::uint64_t name = nameOf(Kind::send, slot->sequence, placeOf(*slot));
+  const std::uint64_t name = nameOf(Kind::send, slot->sequence, slots_.placeOf(*slot));
   for (std::size_t i = delivered_; i < done_.size(); ++i) {
     if (done_[i].what != name) continue;
     const Done done = std::exchange(done_[i], Done{0, 0, IORING_CQE_F_MORE});

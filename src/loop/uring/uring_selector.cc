@@ -183,13 +183,12 @@ void UringSelector::arm(std::uint32_t place) {
 
 // Its completions are nobody's from now on.
 void UringSelector::disarm(Poll& poll) noexcept {
-  const auto place = static_cast<std::uint32_t>(&poll - polls_.data());
   if (poll.armed && isUsable()) {
     io_uring_sqe& operation = entry();
     // Not a removal of the poll: that one fails where the poll is just being woken.
     operation.opcode = IORING_OP_ASYNC_CANCEL;
     operation.fd = -1;
-    operation.addr = nameOf(Kind::poll, poll.sequence, place);
+    operation.addr = nameOf(Kind::poll, poll.sequence, polls_.placeOf(poll));
     operation.flags = IOSQE_CQE_SKIP_SUCCESS;
     hasCancels_ = true;
   }
@@ -213,14 +212,7 @@ Result<void> UringSelector::add(int fd, std::uint32_t events, Trigger trigger, s
   if (pollByFd_.size() <= static_cast<std::size_t>(fd)) {
     pollByFd_.resize(static_cast<std::size_t>(fd) + 1, -1);
   }
-  std::uint32_t place = 0;
-  if (freePolls_.empty()) {
-    place = static_cast<std::uint32_t>(polls_.size());
-    polls_.emplace_back();
-  } else {
-    place = freePolls_.back();
-    freePolls_.pop_back();
-  }
+  const std::uint32_t place = polls_.take();
   Poll& poll = polls_[place];
   poll.fd = fd;
   poll.events = events;
@@ -240,7 +232,7 @@ Result<void> UringSelector::modify(int fd, std::uint32_t events, Trigger trigger
   poll->events = events;
   poll->trigger = trigger;
   poll->data = data;
-  arm(static_cast<std::uint32_t>(poll - polls_.data()));
+  arm(polls_.placeOf(*poll));
   return {};
 }
 
@@ -255,7 +247,7 @@ void UringSelector::forget(Poll& poll) noexcept {
   disarm(poll);
   pollByFd_[static_cast<std::size_t>(poll.fd)] = -1;
   poll.fd = -1;
-  freePolls_.push_back(static_cast<std::uint32_t>(&poll - polls_.data()));
+  polls_.give(polls_.placeOf(poll));
 }
 
 // A poll keeps the file open, and so would a port stay taken: it has to end before close(2).

@@ -12,6 +12,7 @@
 #pragma once
 
 #include "loop/readiness/selector.h"
+#include "loop/slot_table.h"
 #include "loop/uring/receive_buffers.h"
 #include "sys/uring.h"
 
@@ -121,9 +122,6 @@ class UringSelector final : public Selector, private RingIo {
   void deliverOne(const Done& done, bool moreNow, IoLoop& loop);
   bool ended(Slot& slot, Kind kind, const Done& done);
   void freeIfUnused(Slot& slot) noexcept;
-  std::uint32_t placeOf(const Slot& slot) const noexcept {
-    return static_cast<std::uint32_t>(&slot - slots_.data());
-  }
 
   /// Only the thread that opened the ring may use it; at a loop's end others may come by.
   bool isUsable() const noexcept { return ring_.isOpen() && owner_ == std::this_thread::get_id(); }
@@ -143,14 +141,12 @@ class UringSelector final : public Selector, private RingIo {
   bool hasCancels_ = false;  // queued: they keep files open
   io_uring_sqe scratch_{};   // for who must not use the ring
   ReceiveBuffers buffers_;
-  std::vector<Poll> polls_;
-  std::vector<std::uint32_t> freePolls_;
+  SlotTable<Poll> polls_;
   std::vector<std::int32_t> pollByFd_;  // place, or -1
   std::vector<std::uint32_t> toArm_;    // places
   std::vector<ReadyEvent> ready_;
   std::vector<ReadyEvent> later_;  // found while ready_ was being handed out
-  std::vector<Slot> slots_{1};     // the first is nobody's
-  std::vector<std::uint32_t> freeSlots_;
+  SlotTable<Slot> slots_{1};       // the first is nobody's
   std::vector<Done> done_;
   std::size_t delivered_ = 0;  // of done_
   Send* spareSends_ = nullptr;
