@@ -55,10 +55,7 @@ void UringSelector::detach() noexcept {
     const int result = ring_.enter(inFlight_ == 0 ? 0 : kLastLookNanos);
     if (result != 0 && result != -EINTR && result != -EBUSY && result != -EAGAIN) break;
     collect(later_);
-    for (; delivered_ < done_.size(); ++delivered_) {
-      const Done& done = done_[delivered_];
-      if ((done.flags & IORING_CQE_F_MORE) == 0 && inFlight_ != 0) --inFlight_;
-    }
+    for (; delivered_ < done_.size(); ++delivered_) endUntold(done_[delivered_]);
     if (inFlight_ == 0 && ring_.queued() == 0) break;
   }
   ring_.close();
@@ -69,12 +66,23 @@ void UringSelector::detach() noexcept {
   for (Slot& slot : slots_) {
     slot.inFlight = 0;
     slot.receiving = false;
-    if (Send* send = std::exchange(slot.send, nullptr)) {
-      send->release();
-      delete send;
-    }
   }
+  dropSends();
   for (Poll& poll : polls_) poll.armed = false;
+}
+
+// Of an operation whose client hears nothing any more.
+void UringSelector::endUntold(const Done& done) noexcept {
+  if (done.what == 0) return;
+  if ((done.flags & IORING_CQE_F_MORE) == 0 && inFlight_ != 0) --inFlight_;
+  if (kindOf(done) != Kind::sendInPlace) return;
+  Send& send = sendOf(done);
+  if ((done.flags & IORING_CQE_F_NOTIF) != 0) {
+    --send.notices;
+    return;
+  }
+  send.isTold = true;
+  if ((done.flags & IORING_CQE_F_MORE) != 0) ++send.notices;
 }
 
 UringSelector::~UringSelector() {

@@ -24,6 +24,7 @@ namespace millrace {
 class FdReceiver;
 class FileRegion;
 class RingIo;
+enum class SendMode : std::uint8_t;
 
 // IoClient comes first: ready() is called for every event and finds its object at once.
 class StreamChannel final : private IoClient, public Channel {
@@ -112,6 +113,7 @@ class StreamChannel final : private IoClient, public Channel {
   void ringEnded(int result);
   bool hasEarly() const noexcept { return early_ != nullptr; }
   bool passEarly();
+  SendMode sendMode(std::size_t bytes) const noexcept;
   bool sendByRing(ByteBuf& bytes) noexcept;
   int writeByRing(OutboundBuffer& out);
   void ringSent(const RingCompletion& completion);
