@@ -111,7 +111,7 @@ set_source_files_properties("${PROJECT_SOURCE_DIR}/tests/channel/message_plugin_
 set_target_properties(millrace_channel_tests PROPERTIES ENABLE_EXPORTS ON)
 add_dependencies(millrace_channel_tests millrace_message_plugins)
 
-foreach(folder interleave checks compile_fail install examples docs)
+foreach(folder interleave checks compile_fail install examples docs soak)
   if(EXISTS "${PROJECT_SOURCE_DIR}/tests/${folder}/CMakeLists.txt")
     add_subdirectory("${PROJECT_SOURCE_DIR}/tests/${folder}")
   endif()

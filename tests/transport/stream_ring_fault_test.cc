@@ -248,7 +248,7 @@ TEST_P(StreamRingFault, OfSendsThatAreShortLosesNothing) {
 TEST_P(StreamRingFault, BehindAShortSendIsStillAFailure) {
   script_.shorten(IORING_OP_SENDMSG, 3);
   auto [channel, peer] = link(recording(log_), narrowAndReading, 4096);
-  inLoop([this, ch = channel] {
+  inLoop([ch = channel] {
     ch->send(ByteBuf::of(pattern(100)));
     ch->flushNow();
   });

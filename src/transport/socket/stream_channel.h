@@ -77,7 +77,7 @@ class StreamChannel final : private IoClient, public Channel {
   void readUsual();
   void readEvents(std::uint32_t events);
   void readBurst();
-  void readBurstFrom(internal::Block* block, std::ptrdiff_t got);
+  void readBurstFrom(internal::Block* block, std::ptrdiff_t got, std::size_t reads);
   bool mayReadMore(std::size_t reads, std::size_t total) const noexcept;
   void inputFailed(std::ptrdiff_t got);
   void discardInput();
