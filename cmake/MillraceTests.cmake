@@ -22,6 +22,9 @@ endif()
 
 # Helpers and main() of all layers' tests; it also makes the precompiled header that they share.
 file(GLOB millrace_support_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/support/*.cc")
+if(NOT millrace_has_uring)
+  list(FILTER millrace_support_sources EXCLUDE REGEX "/ring_script\\.cc$")
+endif()
 add_library(millrace_test_support STATIC ${millrace_support_sources})
 millrace_compile_options(millrace_test_support)
 target_include_directories(millrace_test_support PUBLIC "${PROJECT_SOURCE_DIR}/src"
@@ -83,7 +86,7 @@ endif()
 foreach(layer IN LISTS millrace_tested_layers)
   file(GLOB_RECURSE tests CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/${layer}/*_test.cc")
   if(NOT millrace_has_uring)  # tests of what is inside of the engine
-    list(FILTER tests EXCLUDE REGEX "/(uring|receive_buffers)_test\\.cc$")
+    list(FILTER tests EXCLUDE REGEX "/(uring|uring_fault|stream_ring_fault|stream_ring_zero_copy|receive_buffers)_test\\.cc$")
   endif()
   set(slow_tests ${tests})
   list(FILTER slow_tests INCLUDE REGEX "_slow_test\\.cc$")
@@ -130,7 +133,7 @@ set_source_files_properties("${PROJECT_SOURCE_DIR}/tests/channel/message_plugin_
 set_target_properties(millrace_channel_tests PROPERTIES ENABLE_EXPORTS ON)
 add_dependencies(millrace_channel_tests millrace_message_plugins)
 
-foreach(folder interleave checks compile_fail install examples docs)
+foreach(folder interleave checks compile_fail install examples docs soak)
   if(EXISTS "${PROJECT_SOURCE_DIR}/tests/${folder}/CMakeLists.txt")
     add_subdirectory("${PROJECT_SOURCE_DIR}/tests/${folder}")
   endif()

@@ -31,6 +31,7 @@ const ChannelOption<int> maxMessagesPerRead("maxMessagesPerRead", 0, 0, Form::no
 const ChannelOption<int> writeSpinCount("writeSpinCount", 0, 0, Form::none);
 const ChannelOption<bool> allowHalfClosure("allowHalfClosure", 0, 0, Form::none);
 const ChannelOption<bool> pauseReadsWhenUnwritable("pauseReadsWhenUnwritable", 0, 0, Form::none);
+const ChannelOption<int> zeroCopyFrom("zeroCopyFrom", 0, 0, Form::none);
 const ChannelOption<int> datagramSize("datagramSize", 0, 0, Form::none);
 const ChannelOption<int> receiveDescriptors("receiveDescriptors", 0, 0, Form::none);
 const ChannelOption<int> backlog("backlog", 0, 0, Form::none);
@@ -136,6 +137,9 @@ Result<bool> change(ChannelSettings& settings, const OptionKey& key, const Optio
     settings.allowHalfClosure = std::get<bool>(value);
   } else if (&key == &options::pauseReadsWhenUnwritable) {
     settings.pauseReadsWhenUnwritable = std::get<bool>(value);
+  } else if (&key == &options::zeroCopyFrom) {
+    if (std::get<int>(value) < 0) return wrongValue(key, "at least 0 is needed");
+    settings.zeroCopyFrom = static_cast<std::size_t>(std::get<int>(value));
   } else {
     return false;
   }
@@ -183,6 +187,9 @@ Result<OptionValue> Channel::lookUpOption(const OptionKey& key) const {
   if (&key == &options::allowHalfClosure) return OptionValue(settings_->allowHalfClosure);
   if (&key == &options::pauseReadsWhenUnwritable) {
     return OptionValue(settings_->pauseReadsWhenUnwritable);
+  }
+  if (&key == &options::zeroCopyFrom) {
+    return OptionValue(static_cast<int>(settings_->zeroCopyFrom));
   }
   return Error(Errc::notSupported, "option " + std::string(key.name()), "on " + describe());
 }

@@ -86,26 +86,26 @@ Result<void> Uring::map(const io_uring_params& parameters) {
   constexpr int kKind = MAP_SHARED | MAP_POPULATE;
   void* memory = ::mmap(nullptr, size, kRights, kKind, fd_.get(), IORING_OFF_SQ_RING);
   if (memory == MAP_FAILED) return Error::fromErrno(errno, "mmap of a ring");
-  ringMemory_ = memory;
-  ringSize_ = size;
+  at_.memory = memory;
+  at_.size = size;
   const std::size_t entriesSize = parameters.sq_entries * sizeof(io_uring_sqe);
   void* entries = ::mmap(nullptr, entriesSize, kRights, kKind, fd_.get(), IORING_OFF_SQES);
   if (entries == MAP_FAILED) return Error::fromErrno(errno, "mmap of a ring's entries");
-  entries_ = static_cast<io_uring_sqe*>(entries);
-  entriesSize_ = entriesSize;
+  at_.entries = static_cast<io_uring_sqe*>(entries);
+  at_.entriesSize = entriesSize;
 
-  sqHead_ = wordAt(memory, sq.head);
-  sqKernelTail_ = wordAt(memory, sq.tail);
-  sqFlags_ = wordAt(memory, sq.flags);
-  sqMask_ = *wordAt(memory, sq.ring_mask);
-  sqEntries_ = *wordAt(memory, sq.ring_entries);
-  cqHead_ = wordAt(memory, cq.head);
-  cqTail_ = wordAt(memory, cq.tail);
-  cqMask_ = *wordAt(memory, cq.ring_mask);
-  completions_ = reinterpret_cast<const io_uring_cqe*>(wordAt(memory, cq.cqes));
+  at_.sqHead = wordAt(memory, sq.head);
+  at_.sqKernelTail = wordAt(memory, sq.tail);
+  at_.sqFlags = wordAt(memory, sq.flags);
+  at_.sqMask = *wordAt(memory, sq.ring_mask);
+  at_.sqEntries = *wordAt(memory, sq.ring_entries);
+  at_.cqHead = wordAt(memory, cq.head);
+  at_.cqTail = wordAt(memory, cq.tail);
+  at_.cqMask = *wordAt(memory, cq.ring_mask);
+  at_.completions = reinterpret_cast<const io_uring_cqe*>(wordAt(memory, cq.cqes));
   // The kernel takes entries by way of an array of their numbers; ours come in order.
   unsigned* numbers = wordAt(memory, sq.array);
-  for (unsigned i = 0; i < sqEntries_; ++i) numbers[i] = i;
+  for (unsigned i = 0; i < at_.sqEntries; ++i) numbers[i] = i;
   return {};
 }
 
@@ -114,38 +114,24 @@ Uring& Uring::operator=(Uring&& other) noexcept {
   close();
   fd_ = std::move(other.fd_);
   flags_ = other.flags_;
-  ringMemory_ = std::exchange(other.ringMemory_, nullptr);
-  ringSize_ = other.ringSize_;
-  entries_ = std::exchange(other.entries_, nullptr);
-  entriesSize_ = other.entriesSize_;
-  sqHead_ = other.sqHead_;
-  sqKernelTail_ = other.sqKernelTail_;
-  sqFlags_ = other.sqFlags_;
-  sqTail_ = other.sqTail_;
-  sqSubmitted_ = other.sqSubmitted_;
-  sqMask_ = other.sqMask_;
-  sqEntries_ = other.sqEntries_;
-  cqHead_ = other.cqHead_;
-  cqTail_ = other.cqTail_;
-  cqMask_ = other.cqMask_;
-  completions_ = other.completions_;
+  at_ = std::exchange(other.at_, {});
   return *this;
 }
 
 void Uring::close() noexcept {
-  if (void* memory = std::exchange(ringMemory_, nullptr)) ::munmap(memory, ringSize_);
-  if (void* entries = std::exchange(entries_, nullptr)) ::munmap(entries, entriesSize_);
+  if (void* memory = std::exchange(at_.memory, nullptr)) ::munmap(memory, at_.size);
+  if (void* entries = std::exchange(at_.entries, nullptr)) ::munmap(entries, at_.entriesSize);
   fd_.reset();
 }
 
 // --- calls ---
 
 int Uring::call(unsigned waitFor, unsigned flags, const void* argument, std::size_t size) noexcept {
-  std::atomic_ref<unsigned>(*sqKernelTail_).store(sqTail_, std::memory_order_release);
+  std::atomic_ref<unsigned>(*at_.sqKernelTail).store(at_.sqTail, std::memory_order_release);
   const int result = calls().io_uring_enter(fd_.get(), queued(), waitFor, flags, argument, size);
   const int error = result < 0 ? errno : 0;
   // However the call ended, the kernel has taken what its head says.
-  sqSubmitted_ = std::atomic_ref<unsigned>(*sqHead_).load(std::memory_order_acquire);
+  at_.sqSubmitted = std::atomic_ref<unsigned>(*at_.sqHead).load(std::memory_order_acquire);
   return -error;
 }
 

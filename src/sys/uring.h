@@ -52,21 +52,21 @@ class Uring {
 
   /// An empty entry, or null if the ring is full: enter() makes room.
   io_uring_sqe* next() noexcept {
-    const unsigned head = std::atomic_ref<unsigned>(*sqHead_).load(std::memory_order_acquire);
-    if (__builtin_expect(sqTail_ - head == sqEntries_, 0)) return nullptr;
-    io_uring_sqe* entry = &entries_[sqTail_++ & sqMask_];
+    const unsigned head = std::atomic_ref<unsigned>(*at_.sqHead).load(std::memory_order_acquire);
+    if (__builtin_expect(at_.sqTail - head == at_.sqEntries, 0)) return nullptr;
+    io_uring_sqe* entry = &at_.entries[at_.sqTail++ & at_.sqMask];
     *entry = {};
     return entry;
   }
   /// Entries that enter() will submit.
-  unsigned queued() const noexcept { return sqTail_ - sqSubmitted_; }
+  unsigned queued() const noexcept { return at_.sqTail - at_.sqSubmitted; }
   /// True if the kernel has something to say that needs a call.
   bool wantsCall() const noexcept {
-    return (std::atomic_ref<unsigned>(*sqFlags_).load(std::memory_order_relaxed) &
+    return (std::atomic_ref<unsigned>(*at_.sqFlags).load(std::memory_order_relaxed) &
             (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW)) != 0;
   }
   bool hasCompletions() const noexcept {
-    return std::atomic_ref<unsigned>(*cqTail_).load(std::memory_order_acquire) != *cqHead_;
+    return std::atomic_ref<unsigned>(*at_.cqTail).load(std::memory_order_acquire) != *at_.cqHead;
   }
 
   /// Submits what is queued, and waits for a completion at most `timeoutNanos` (0: only looks,
@@ -78,11 +78,11 @@ class Uring {
   /// Calls `f(const io_uring_cqe&)` for each completion that is there now. Gives how many.
   template <class F>
   unsigned drain(F&& f) {
-    const unsigned tail = std::atomic_ref<unsigned>(*cqTail_).load(std::memory_order_acquire);
-    unsigned head = *cqHead_;
+    const unsigned tail = std::atomic_ref<unsigned>(*at_.cqTail).load(std::memory_order_acquire);
+    unsigned head = *at_.cqHead;
     const unsigned count = tail - head;
-    for (; head != tail; ++head) f(completions_[head & cqMask_]);
-    if (count != 0) std::atomic_ref<unsigned>(*cqHead_).store(head, std::memory_order_release);
+    for (; head != tail; ++head) f(at_.completions[head & at_.cqMask]);
+    if (count != 0) std::atomic_ref<unsigned>(*at_.cqHead).store(head, std::memory_order_release);
     return count;
   }
 
@@ -94,23 +94,28 @@ class Uring {
   Result<void> map(const io_uring_params& parameters);
   int call(unsigned waitFor, unsigned flags, const void* argument, std::size_t size) noexcept;
 
+  /// What the kernel maps, and where we are in it.
+  struct Rings {
+    void* memory = nullptr;
+    std::size_t size = 0;
+    io_uring_sqe* entries = nullptr;
+    std::size_t entriesSize = 0;
+    unsigned* sqHead = nullptr;
+    unsigned* sqKernelTail = nullptr;
+    unsigned* sqFlags = nullptr;
+    unsigned sqTail = 0;
+    unsigned sqSubmitted = 0;
+    unsigned sqMask = 0;
+    unsigned sqEntries = 0;
+    unsigned* cqHead = nullptr;
+    unsigned* cqTail = nullptr;
+    unsigned cqMask = 0;
+    const io_uring_cqe* completions = nullptr;
+  };
+
   Fd fd_;
   unsigned flags_ = 0;
-  void* ringMemory_ = nullptr;
-  std::size_t ringSize_ = 0;
-  io_uring_sqe* entries_ = nullptr;
-  std::size_t entriesSize_ = 0;
-  unsigned* sqHead_ = nullptr;
-  unsigned* sqKernelTail_ = nullptr;
-  unsigned* sqFlags_ = nullptr;
-  unsigned sqTail_ = 0;
-  unsigned sqSubmitted_ = 0;
-  unsigned sqMask_ = 0;
-  unsigned sqEntries_ = 0;
-  unsigned* cqHead_ = nullptr;
-  unsigned* cqTail_ = nullptr;
-  unsigned cqMask_ = 0;
-  const io_uring_cqe* completions_ = nullptr;
+  Rings at_;
 };
 
 }  // namespace millrace

@@ -210,6 +210,7 @@ TEST_P(SocketOption, OfTheChannelIsKeptThere) {
   roundTrip(options::writeSpinCount, 4);
   roundTrip(options::allowHalfClosure, true);
   roundTrip(options::pauseReadsWhenUnwritable, false);
+  roundTrip(options::zeroCopyFrom, 65536);
 
   const auto refused = [&](const OptionKey& key, const OptionValue& value) {
     const Result<void> set = ch->applyOption(key, value);

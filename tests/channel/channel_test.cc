@@ -206,6 +206,7 @@ TEST_F(ChannelOptions, AreReadBackAsTheyWereSet) {
   roundTrip(options::writeSpinCount, 4);
   roundTrip(options::allowHalfClosure, true);
   roundTrip(options::pauseReadsWhenUnwritable, false);
+  roundTrip(options::zeroCopyFrom, 65536);
 }
 
 // behaviour 3.12 items 7 to 9, F66: no size of an option can exhaust the memory

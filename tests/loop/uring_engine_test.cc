@@ -82,7 +82,9 @@ void sendThroughWatches(EventLoop& loop, Trigger trigger) {
       loop.run(Deadline::after(20ms));
     }
   }
-  for (const Watch& each : watches) each.unwatch();
+  loop.execute([&] {
+    for (const Watch& each : watches) each.unwatch();
+  });
   loop.runNow();
 }
 

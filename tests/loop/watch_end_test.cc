@@ -10,6 +10,8 @@
 #include <atomic>
 #include <cerrno>
 #include <stdexcept>
+#include <sys/socket.h>
+#include <unistd.h>
 
 namespace millrace {
 namespace {
@@ -225,6 +227,36 @@ TEST_P(WatchEnds, AfterItsDescriptorWasClosed) {
 
   EXPECT_EQ(loop->metrics().registrations, 0U);
   EXPECT_EQ(loop->metrics().failures, 0U);
+}
+
+// What was unwatched and closed is closed, for the peer too, whatever the engine had begun on it.
+TEST_P(WatchEnds, BeforeItsDescriptorIsClosed) {
+  for (const Trigger trigger : {Trigger::level, Trigger::edge}) {
+    if (trigger == Trigger::edge && !GetParam().hasEdge) continue;
+    int ends[2];
+    ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends), 0);
+    const Ref<EventLoop> loop = handDriven();
+    bool isClosed = false;
+    const auto end = [&](const Watch& watch) {
+      watch.unwatch();
+      ::close(ends[0]);
+      isClosed = ::send(ends[1], "x", 1, MSG_NOSIGNAL) < 0 && errno == EPIPE;
+    };
+    Watch watch;
+    watch = watchInLoop(
+        *loop, ends[0], kReadable, [&](int, std::uint32_t) { end(watch); }, trigger);
+    turns(*loop);
+    if (trigger == Trigger::edge) {
+      ASSERT_EQ(::send(ends[1], "x", 1, MSG_NOSIGNAL), 1);
+    } else {
+      loop->execute([&] { end(watch); });
+    }
+
+    turns(*loop);
+
+    EXPECT_TRUE(isClosed);
+    ::close(ends[1]);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Engines, WatchEnds, testing::ValuesIn(test::readinessEngines()),

@@ -389,7 +389,7 @@ TEST_P(SocketClose, WithTheLoopFindsPeersThatAreGone) {
 
 // F22 F51: the kernel had no memory for a write just before
 TEST_P(SocketClose, WithTheLoopTriesAgainWhatTheKernelHadNoMemoryFor) {
-  if (isByRing()) return;  // nobody calls send()
+  if (isByRing()) return;  // nobody calls send(): see stream_ring_fault_test.cc
   auto [channel, peer] = link(recording(log_));
   FaultScript script;
   script.fail("send", 1, ENOBUFS, 2);

@@ -365,7 +365,7 @@ TEST_P(SocketRead, GivesOthersTheirTurn) {
 
 // F7: ready, and then nothing there
 TEST_P(SocketRead, TellsNobodyOfAReadThatBringsNothing) {
-  if (isByRing()) return;  // nobody calls recv()
+  if (isByRing()) return;  // nobody calls recv(): see stream_ring_fault_test.cc
   auto [channel, peer] = link(recording(log_));
   FaultScript script;
   script.fail("recv", 1, EAGAIN);

@@ -210,7 +210,7 @@ TEST_P(SocketReentrancy, NobodyCancelsTheFutureOfAClose) {
 
 // F81: the kernel gives the connection up, idle or not
 TEST_P(SocketReentrancy, AConnectionThatTimesOutIsClosedWithThatCause) {
-  if (isByRing()) return;  // nobody calls recv()
+  if (isByRing()) return;  // nobody calls recv(): see stream_ring_fault_test.cc
   auto [channel, peer] = link(recording(log_));
   FaultScript script;
   script.fail("recv", 1, ETIMEDOUT);
@@ -224,7 +224,7 @@ TEST_P(SocketReentrancy, AConnectionThatTimesOutIsClosedWithThatCause) {
 
 // F84: something between us and the kernel lies about what was read
 TEST_P(SocketReentrancy, AReadOfMoreThanWasAskedForIsCut) {
-  if (isByRing()) return;  // nobody calls recv()
+  if (isByRing()) return;  // nobody calls recv(): see stream_ring_fault_test.cc
   auto [channel, peer] = link(recording(log_));
   static std::atomic<int> lies{0};
   static Calls lying = calls();

@@ -182,7 +182,7 @@ TEST_P(SocketWrite, RaisesNoSignalWhenThePeerIsGone) {
 
 // F22: no memory in the kernel is no reason to close
 TEST_P(SocketWrite, TriesAgainWhenTheKernelHasNoMemory) {
-  if (isByRing()) return;  // nobody calls send()
+  if (isByRing()) return;  // nobody calls send(): see stream_ring_fault_test.cc
   for (const int error : {ENOBUFS, ENOMEM}) {
     auto [channel, peer] = link(recording(log_));
     FaultScript script;

@@ -105,12 +105,14 @@ TEST_P(StreamRingRandom, KeepsEveryByteInOrder) {
     file_ = fileWith(out);
     const bool isNarrow = random() % 2 == 0;
     const bool pauses = random() % 2 == 0;
+    const int inPlaceFrom = !isNarrow && random() % 2 == 0 ? 200 : 0;
     Link both = link(
         recording(log),
         [&](Channel& ch) {
           if (isNarrow) narrow(ch);
           EXPECT_TRUE(ch.applyOption(options::allowHalfClosure, OptionValue(true)).ok());
           EXPECT_TRUE(ch.applyOption(options::pauseReadsWhenUnwritable, OptionValue(pauses)).ok());
+          EXPECT_TRUE(ch.applyOption(options::zeroCopyFrom, OptionValue(inPlaceFrom)).ok());
         },
         isNarrow ? 4096 : 0);
     const ChannelPtr channel = both.channel;

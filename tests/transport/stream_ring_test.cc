@@ -111,6 +111,29 @@ TEST_P(StreamRing, StopsReadingWhenItIsTold) {
   EXPECT_TRUE(same(log_->bytes(), sent));
 }
 
+// What came meanwhile is read later, and is a read like others: handlers hear when it is over.
+TEST_P(StreamRing, TellsTheEndOfAReadThatHadToWait) {
+  struct Pauses : test::EchoHandler {
+    void channelRead(Context& ctx, Message&& msg) override {
+      EchoHandler::channelRead(ctx, std::move(msg));
+      if (std::exchange(hasPaused, true)) return;
+      ctx.channel().setAutoRead(false);
+      ctx.channel().loop().execute([ch = ChannelPtr(&ctx.channel())] { ch->setAutoRead(true); });
+    }
+    bool hasPaused = false;
+  };
+  for (unsigned round = 0; round < 10; ++round) {
+    auto [channel, peer] = link([](Channel& ch) { ch.pipeline().emplaceLast<Pauses>(); });
+    const std::string message = pattern(5000, round);  // more than one block of the ring
+    {
+      const Held held(loop());
+      peer.send(message);
+    }
+    ASSERT_TRUE(same(peer.receive(message.size()), message)) << round;
+    EXPECT_TRUE(pingPong(peer, 3));
+  }
+}
+
 TEST_P(StreamRing, MayLeaveItsLoopAndComeBack) {
   auto [channel, peer] = link(recording(log_));
   std::string sent;

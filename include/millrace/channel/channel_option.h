@@ -78,6 +78,7 @@ struct ChannelSettings {
   int writeSpinCount = 16;
   bool allowHalfClosure = false;
   bool pauseReadsWhenUnwritable = true;
+  std::size_t zeroCopyFrom = 0;
 };
 
 namespace options {
@@ -101,6 +102,9 @@ MILLRACE_API extern const ChannelOption<int> writeSpinCount;
 MILLRACE_API extern const ChannelOption<bool> allowHalfClosure;
 /// Nothing is read while isWritable() is false; default true.
 MILLRACE_API extern const ChannelOption<bool> pauseReadsWhenUnwritable;
+/// TCP on io_uring: so many bytes or more at once are sent from their own memory, without a copy by the
+/// kernel, which pins it until the peer has acknowledged them. 0: never, the default. Others copy.
+MILLRACE_API extern const ChannelOption<int> zeroCopyFrom;
 /// Datagrams: the longest that is read, 1 to 65536; longer ones are dropped (DatagramTruncated).
 /// Default 2048; 65536 with udpGro.
 MILLRACE_API extern const ChannelOption<int> datagramSize;

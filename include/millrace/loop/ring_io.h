@@ -34,6 +34,12 @@ struct RingCompletion {
   ByteBuf* rest = nullptr;           ///< of a single message that did not go whole; to be taken
 };
 
+/// How a send reads its memory.
+enum class SendMode : std::uint8_t {
+  copied,  ///< the kernel copies it
+  inPlace,  ///< the kernel uses the memory itself where it can, which is kept until it is done with it
+};
+
 /// The operations of one ring. Descriptors must be blocking: the kernel waits for them on its own,
 /// and no thread does.
 class MILLRACE_API RingIo {
@@ -49,9 +55,10 @@ class MILLRACE_API RingIo {
   /// Ends receive(); completions that are under way still come, the last one marked.
   virtual void stop(std::uint64_t id) noexcept = 0;
   /// Sends all of it, unless it fails or is stopped. One at a time per client.
-  virtual void send(std::uint64_t id, ByteBuf&& bytes) = 0;
+  virtual void send(std::uint64_t id, ByteBuf&& bytes, SendMode mode = SendMode::copied) = 0;
   /// The same for several, which stay with the caller; their memory is kept.
-  virtual void send(std::uint64_t id, std::span<const ByteBuf* const> parts) = 0;
+  virtual void send(std::uint64_t id, std::span<const ByteBuf* const> parts,
+                    SendMode mode = SendMode::copied) = 0;
   /// Ends a send: what has gone by then is its result, 0 included.
   virtual void stopSending(std::uint64_t id) noexcept = 0;
   /// Looks whether a send is over, ahead of its turn: then it does not complete any more, and this

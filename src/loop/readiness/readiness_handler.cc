@@ -226,17 +226,10 @@ int ReadinessHandler::culprit() noexcept { return std::exchange(staleFd_, -1); }
 
 Result<std::uint64_t> ReadinessHandler::add(int fd, std::uint32_t events, Trigger trigger,
                                             IoClient& client) {
-  std::uint32_t slot = 0;
-  if (freeSlots_.empty()) {
-    slot = static_cast<std::uint32_t>(slots_.size());
-    slots_.emplace_back();
-  } else {
-    slot = freeSlots_.back();
-    freeSlots_.pop_back();
-  }
+  const std::uint32_t slot = slots_.take();
   const std::uint64_t id = idOf(slot, slots_[slot].generation);
   if (Result<void> added = selector_->add(fd, events, trigger, id); !added) {
-    freeSlots_.push_back(slot);
+    slots_.give(slot);
     return added.error();
   }
   Slot& taken = slots_[slot];
@@ -288,7 +281,7 @@ void ReadinessHandler::release(std::uint64_t id) noexcept {
   if (slot.isWatch) --watches_;
   slot.client = nullptr;
   ++slot.generation;
-  freeSlots_.push_back(slotOf(id));
+  slots_.give(slotOf(id));
   registrations_.store(registrations() - 1, std::memory_order_relaxed);
 }
 
@@ -301,10 +294,11 @@ void ReadinessHandler::loseClient(std::uint64_t id, const Error& why) noexcept {
   if (loop_ != nullptr) loop_->callbackEnded();
 }
 
-void ReadinessHandler::closeAll(CloseMode) {
+void ReadinessHandler::closeAll(CloseMode mode) {
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     if (slots_[i].client != nullptr) slots_[i].client->shuttingDown();
   }
+  if (mode == CloseMode::force) selector_->tellClientsOfTheEnd();
 }
 
 // --- raw watches ---
@@ -346,7 +340,9 @@ bool ReadinessHandler::unwatch(std::uint64_t id) noexcept {
 }
 
 void ReadinessHandler::unregister(RawWatch& watch) noexcept {
-  if (watch.id != 0 && selector_ != nullptr) remove(watch.id);
+  if (watch.id == 0 || selector_ == nullptr) return;
+  remove(watch.id);
+  selector_->letGo();  // its owner may close the descriptor next
 }
 
 void ReadinessHandler::describe(std::vector<std::string>& lines) const {

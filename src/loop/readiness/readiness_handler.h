@@ -8,6 +8,7 @@
 
 #include "loop/readiness/raw_watch.h"
 #include "loop/readiness/selector.h"
+#include "loop/slot_table.h"
 
 #include <millrace/loop/io_handler.h>
 #include <millrace/loop/readiness_io.h>
@@ -94,8 +95,7 @@ class ReadinessHandler final : public IoHandler,
   std::unique_ptr<Selector> selector_;
   Fd wakeupFd_;
   IoLoop* loop_ = nullptr;
-  std::vector<Slot> slots_;
-  std::vector<std::uint32_t> freeSlots_;
+  SlotTable<Slot> slots_;
   std::vector<std::uint64_t> again_;     // to be called in the next dispatch
   std::vector<std::uint64_t> againNow_;  // being called
   int found_ = 0;                        // events of the last select, waiting for dispatch

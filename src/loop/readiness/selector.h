@@ -35,6 +35,8 @@ class Selector {
   virtual Result<void> remove(int fd) noexcept = 0;
   /// The same for a descriptor that is about to be closed.
   virtual void removeClosed(int fd) noexcept = 0;
+  /// What was removed before is kept open by nobody here from now on.
+  virtual void letGo() noexcept {}
   /// Waits at most `timeoutNanos` (0: looks, negative: without limit); the count, or -errno.
   virtual int select(std::int64_t timeoutNanos) noexcept = 0;
   /// The events of the last select(); valid until the next one.
@@ -52,6 +54,8 @@ class Selector {
   virtual int completions() const noexcept { return 0; }
   /// Hands them out.
   virtual void deliver(IoLoop& loop) { static_cast<void>(loop); }
+  /// Tells the clients of operations that the loop shuts down and waits for nobody.
+  virtual void tellClientsOfTheEnd() {}
 };
 
 using SelectorFactory = std::function<Result<std::unique_ptr<Selector>>()>;

@@ -55,10 +55,7 @@ void UringSelector::detach() noexcept {
     const int result = ring_.enter(inFlight_ == 0 ? 0 : kLastLookNanos);
     if (result != 0 && result != -EINTR && result != -EBUSY && result != -EAGAIN) break;
     collect(later_);
-    for (; delivered_ < done_.size(); ++delivered_) {
-      const Done& done = done_[delivered_];
-      if ((done.flags & IORING_CQE_F_MORE) == 0 && inFlight_ != 0) --inFlight_;
-    }
+    for (; delivered_ < done_.size(); ++delivered_) endUntold(done_[delivered_]);
     if (inFlight_ == 0 && ring_.queued() == 0) break;
   }
   ring_.close();
@@ -69,12 +66,23 @@ void UringSelector::detach() noexcept {
   for (Slot& slot : slots_) {
     slot.inFlight = 0;
     slot.receiving = false;
-    if (Send* send = std::exchange(slot.send, nullptr)) {
-      send->release();
-      delete send;
-    }
   }
+  dropSends();
   for (Poll& poll : polls_) poll.armed = false;
+}
+
+// Of an operation whose client hears nothing any more.
+void UringSelector::endUntold(const Done& done) noexcept {
+  if (done.what == 0) return;
+  if ((done.flags & IORING_CQE_F_MORE) == 0 && inFlight_ != 0) --inFlight_;
+  if (kindOf(done) != Kind::sendInPlace) return;
+  Send& send = sendOf(done);
+  if ((done.flags & IORING_CQE_F_NOTIF) != 0) {
+    --send.notices;
+    return;
+  }
+  send.isTold = true;
+  if ((done.flags & IORING_CQE_F_MORE) != 0) ++send.notices;
 }
 
 UringSelector::~UringSelector() {
@@ -150,6 +158,8 @@ int UringSelector::select(std::int64_t timeoutNanos) noexcept {
     collect(ready_);
     if (!ready_.empty() || completions() != 0) return static_cast<int>(ready_.size());
     if (result != 0 && result != -EBUSY && result != -EAGAIN) return result;
+    // A poll failed: it must not be waited without, and the caller gets a turn, however often it fails.
+    if (!toArm_.empty()) return 0;
     // Only news of what has ended: not what the caller waits for.
     if (timeoutNanos == 0) return 0;
     if (timeoutNanos < 0) continue;
@@ -181,13 +191,12 @@ void UringSelector::arm(std::uint32_t place) {
 
 // Its completions are nobody's from now on.
 void UringSelector::disarm(Poll& poll) noexcept {
-  const auto place = static_cast<std::uint32_t>(&poll - polls_.data());
   if (poll.armed && isUsable()) {
     io_uring_sqe& operation = entry();
     // Not a removal of the poll: that one fails where the poll is just being woken.
     operation.opcode = IORING_OP_ASYNC_CANCEL;
     operation.fd = -1;
-    operation.addr = nameOf(Kind::poll, poll.sequence, place);
+    operation.addr = nameOf(Kind::poll, poll.sequence, polls_.placeOf(poll));
     operation.flags = IOSQE_CQE_SKIP_SUCCESS;
     hasCancels_ = true;
   }
@@ -211,14 +220,7 @@ Result<void> UringSelector::add(int fd, std::uint32_t events, Trigger trigger, s
   if (pollByFd_.size() <= static_cast<std::size_t>(fd)) {
     pollByFd_.resize(static_cast<std::size_t>(fd) + 1, -1);
   }
-  std::uint32_t place = 0;
-  if (freePolls_.empty()) {
-    place = static_cast<std::uint32_t>(polls_.size());
-    polls_.emplace_back();
-  } else {
-    place = freePolls_.back();
-    freePolls_.pop_back();
-  }
+  const std::uint32_t place = polls_.take();
   Poll& poll = polls_[place];
   poll.fd = fd;
   poll.events = events;
@@ -238,7 +240,7 @@ Result<void> UringSelector::modify(int fd, std::uint32_t events, Trigger trigger
   poll->events = events;
   poll->trigger = trigger;
   poll->data = data;
-  arm(static_cast<std::uint32_t>(poll - polls_.data()));
+  arm(polls_.placeOf(*poll));
   return {};
 }
 
@@ -253,15 +255,17 @@ void UringSelector::forget(Poll& poll) noexcept {
   disarm(poll);
   pollByFd_[static_cast<std::size_t>(poll.fd)] = -1;
   poll.fd = -1;
-  freePolls_.push_back(static_cast<std::uint32_t>(&poll - polls_.data()));
+  polls_.give(polls_.placeOf(poll));
 }
 
 // A poll keeps the file open, and so would a port stay taken: it has to end before close(2).
 void UringSelector::removeClosed(int fd) noexcept {
-  const Poll* poll = pollOf(fd);
-  const bool wasArmed = poll != nullptr && poll->armed;
   static_cast<void>(remove(fd));
-  if (wasArmed && isUsable()) flush();
+  letGo();
+}
+
+void UringSelector::letGo() noexcept {
+  if (std::exchange(hasCancels_, false)) flush();
 }
 
 void UringSelector::polled(const io_uring_cqe& completion, std::vector<ReadyEvent>& found) {

@@ -12,6 +12,7 @@
 #pragma once
 
 #include "loop/readiness/selector.h"
+#include "loop/slot_table.h"
 #include "loop/uring/receive_buffers.h"
 #include "sys/uring.h"
 
@@ -39,6 +40,7 @@ class UringSelector final : public Selector, private RingIo {
   Result<void> modify(int fd, std::uint32_t events, Trigger trigger, std::uint64_t data) override;
   Result<void> remove(int fd) noexcept override;
   void removeClosed(int fd) noexcept override;
+  void letGo() noexcept override;
   int select(std::int64_t timeoutNanos) noexcept override;
   const ReadyEvent* events() const noexcept override { return ready_.data(); }
   bool isEdge() const noexcept override { return true; }
@@ -47,9 +49,10 @@ class UringSelector final : public Selector, private RingIo {
   bool hasQueued() const noexcept override { return hasCancels_; }
   int completions() const noexcept override { return static_cast<int>(done_.size() - delivered_); }
   void deliver(IoLoop& loop) override;
+  void tellClientsOfTheEnd() override;
 
  private:
-  enum class Kind : std::uint8_t { none, poll, receive, send };
+  enum class Kind : std::uint8_t { none, poll, receive, send, sendInPlace };
 
   static constexpr std::uint32_t kSequenceMask = (1u << 28) - 1;
   static constexpr std::uint64_t clientId(std::uint32_t sequence, std::uint32_t place) noexcept {
@@ -73,10 +76,15 @@ class UringSelector final : public Selector, private RingIo {
     msghdr message{};
     std::vector<iovec> parts;
     std::vector<internal::Block*> kept;
-    std::size_t sent = 0;   // of the first part; all of it if there is one
-    std::size_t total = 0;  // so far
+    std::size_t sent = 0;  // of what the parts, or the single one, say
+    std::size_t total = 0;
     std::size_t left = 0;
+    std::uint32_t client = 0;   // its place
+    std::uint32_t place = 0;    // in inPlace_; 0: none
+    std::uint16_t notices = 0;  // that the kernel owes: it may still read the memory
     bool stopped = false;
+    bool isTold = false;   // the client knows what became of it
+    bool inPlace = false;  // without a copy
     Send* next = nullptr;  // among the spare ones
     void release() noexcept;
   };
@@ -102,8 +110,8 @@ class UringSelector final : public Selector, private RingIo {
   void leave(std::uint64_t id) noexcept override;
   bool receive(std::uint64_t id, BufferPool& pool) override;
   void stop(std::uint64_t id) noexcept override;
-  void send(std::uint64_t id, ByteBuf&& bytes) override;
-  void send(std::uint64_t id, std::span<const ByteBuf* const> parts) override;
+  void send(std::uint64_t id, ByteBuf&& bytes, SendMode mode) override;
+  void send(std::uint64_t id, std::span<const ByteBuf* const> parts, SendMode mode) override;
   void stopSending(std::uint64_t id) noexcept override;
   bool finishSend(std::uint64_t id, RingCompletion& completion, ByteBuf& rest) override;
   std::size_t waitingBlocks() const noexcept override { return buffers_.waiting(); }
@@ -112,16 +120,27 @@ class UringSelector final : public Selector, private RingIo {
   Slot* find(std::uint64_t id) noexcept;
   io_uring_sqe& begin(Slot& slot, Kind kind, std::uint8_t operation);
   void beginReceive(Slot& slot);
-  void sendRest(Slot& slot);
-  bool sendEnded(Slot& slot, RingCompletion& completion, ByteBuf& rest);
-  void cancel(Slot& slot, Kind kind) noexcept;
-  Send* takeSend();
+  void cancel(std::uint64_t name) noexcept;
+  static Kind kindOf(const Done& done) noexcept { return static_cast<Kind>(done.what >> 60); }
+  Slot& slotOf(const Done& done) noexcept;
+  void over(Slot& slot) noexcept;
   void deliverOne(const Done& done, bool moreNow, IoLoop& loop);
-  bool ended(Slot& slot, Kind kind, const Done& done);
+  bool received(Slot& slot, const Done& done, RingCompletion& completion);
+  bool goesOn(Slot& slot, const Done& done);
+  static void tell(Slot& slot, const RingCompletion& completion, IoLoop& loop);
+  // Sends: ring_sends.cc.
+  Send& newSend(std::uint64_t id, SendMode mode);
+  std::uint64_t nameOf(const Send& send) const noexcept;
+  void sendRest(Send& send);
+  Send& sendOf(const Done& done) noexcept;
+  bool sent(Send& send, const Done& done, RingCompletion& completion, ByteBuf& rest);
+  bool mayGoOn(Send& send, int result) noexcept;
+  static void describe(Send& send, int result, RingCompletion& completion, ByteBuf& rest);
+  void retire(Send& send) noexcept;
+  void endUntold(const Done& done) noexcept;
+  void dropSends() noexcept;
+  static void keepForGood(Send* send) noexcept;
   void freeIfUnused(Slot& slot) noexcept;
-  std::uint32_t placeOf(const Slot& slot) const noexcept {
-    return static_cast<std::uint32_t>(&slot - slots_.data());
-  }
 
   /// Only the thread that opened the ring may use it; at a loop's end others may come by.
   bool isUsable() const noexcept { return ring_.isOpen() && owner_ == std::this_thread::get_id(); }
@@ -141,17 +160,17 @@ class UringSelector final : public Selector, private RingIo {
   bool hasCancels_ = false;  // queued: they keep files open
   io_uring_sqe scratch_{};   // for who must not use the ring
   ReceiveBuffers buffers_;
-  std::vector<Poll> polls_;
-  std::vector<std::uint32_t> freePolls_;
+  SlotTable<Poll> polls_;
   std::vector<std::int32_t> pollByFd_;  // place, or -1
   std::vector<std::uint32_t> toArm_;    // places
   std::vector<ReadyEvent> ready_;
   std::vector<ReadyEvent> later_;  // found while ready_ was being handed out
-  std::vector<Slot> slots_{1};     // the first is nobody's
-  std::vector<std::uint32_t> freeSlots_;
+  SlotTable<Slot> slots_{1};       // the first is nobody's
   std::vector<Done> done_;
   std::size_t delivered_ = 0;  // of done_
   Send* spareSends_ = nullptr;
+  SlotTable<Send*> inPlace_{1};  // sends without a copy; the first is nobody's
+  bool refusesInPlace_ = false;  // the kernel does not know how
   std::size_t inFlight_ = 0;
   std::atomic<std::size_t>* clients_ = nullptr;
 };

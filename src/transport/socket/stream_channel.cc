@@ -258,7 +258,7 @@ void StreamChannel::doStopRead() {
   // Nothing, a failure (a large number), or as much as there is room for.
   if (__builtin_expect(count - 1 >= room - 1 || odd_ != 0, 0)) {
     readable_ = true;
-    return readBurstFrom(block, got);
+    return readBurstFrom(block, got, 0);
   }
   readable_ = false;
   local().count(LoopChannels::bytesRead, count);
@@ -270,7 +270,8 @@ void StreamChannel::doStopRead() {
 
 void StreamChannel::readBurst() {
   if (!beginBurst()) return;
-  if (hasEarly() && !passEarly()) {
+  const std::size_t reads = hasEarly() ? 1 : 0;
+  if (reads != 0 && !passEarly()) {
     endBurst(true);
     if (mayReadOn()) socket_.again();
     return;
@@ -278,11 +279,12 @@ void StreamChannel::readBurst() {
   if (fdReceiver_ != nullptr && fdReceiver_->most != 0) return readFdsBurst();
   std::ptrdiff_t got = 0;
   internal::Block* block = receive(predictor_.guess(), got);
-  readBurstFrom(block, got);
+  readBurstFrom(block, got, reads);
 }
 
-[[gnu::noinline]] void StreamChannel::readBurstFrom(internal::Block* block, std::ptrdiff_t got) {
-  std::size_t reads = 0;
+// `reads`: those that this burst has had already.
+[[gnu::noinline]] void StreamChannel::readBurstFrom(internal::Block* block, std::ptrdiff_t got,
+                                                    std::size_t reads) {
   std::size_t total = 0;
   std::int64_t began = 0;
   for (;;) {

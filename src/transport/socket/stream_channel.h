@@ -24,6 +24,7 @@ namespace millrace {
 class FdReceiver;
 class FileRegion;
 class RingIo;
+enum class SendMode : std::uint8_t;
 
 // IoClient comes first: ready() is called for every event and finds its object at once.
 class StreamChannel final : private IoClient, public Channel {
@@ -68,6 +69,7 @@ class StreamChannel final : private IoClient, public Channel {
   void ready(std::uint32_t events) noexcept override;
   void completed(const RingCompletion& completion) noexcept override;
   void lost(const Error& why) noexcept override;
+  void shuttingDown() noexcept override;
 
   Result<void> enter();
   void finishConnect();
@@ -75,7 +77,7 @@ class StreamChannel final : private IoClient, public Channel {
   void readUsual();
   void readEvents(std::uint32_t events);
   void readBurst();
-  void readBurstFrom(internal::Block* block, std::ptrdiff_t got);
+  void readBurstFrom(internal::Block* block, std::ptrdiff_t got, std::size_t reads);
   bool mayReadMore(std::size_t reads, std::size_t total) const noexcept;
   void inputFailed(std::ptrdiff_t got);
   void discardInput();
@@ -111,6 +113,7 @@ class StreamChannel final : private IoClient, public Channel {
   void ringEnded(int result);
   bool hasEarly() const noexcept { return early_ != nullptr; }
   bool passEarly();
+  SendMode sendMode(std::size_t bytes) const noexcept;
   bool sendByRing(ByteBuf& bytes) noexcept;
   int writeByRing(OutboundBuffer& out);
   void ringSent(const RingCompletion& completion);

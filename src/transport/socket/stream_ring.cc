@@ -116,6 +116,14 @@ void StreamChannel::completed(const RingCompletion& completion) noexcept {
   }
 }
 
+// It has left the loop, and nobody will wait until the ring has done so, too: a stream that was cut
+// somewhere is of no use any more.
+void StreamChannel::shuttingDown() noexcept {
+  if (!awaited_) return;  // a channel of the loop is closed as such
+  const ChannelPtr self(this);
+  LoopChannels::cut(*this, Error(Errc::closed, "shutdown", "the loop's time was up"));
+}
+
 inline void StreamChannel::ringReceived(const RingCompletion& completion) {
   if (completion.block != nullptr) {
     const auto count = static_cast<std::size_t>(completion.result);
@@ -172,13 +180,18 @@ bool StreamChannel::passEarly() {
 
 // --- sending ---
 
+SendMode StreamChannel::sendMode(std::size_t bytes) const noexcept {
+  const std::size_t from = settings().zeroCopyFrom;
+  return from != 0 && bytes >= from ? SendMode::inPlace : SendMode::copied;
+}
+
 // One message, from the loop's place: it is the ring's until it is sent.
 bool StreamChannel::sendByRing(ByteBuf& bytes) noexcept {
   const std::size_t size = bytes.readableBytes();
   if (way_ != Way::ring || sending_ || size == 0) return false;
   sending_ = true;
   handedOver(OutboundBuffer::kOverhead + bytes.pinnedBytes());
-  ring_->send(ringId_, std::move(bytes));
+  ring_->send(ringId_, std::move(bytes), sendMode(size));
   return true;
 }
 
@@ -203,7 +216,7 @@ int StreamChannel::writeByRing(OutboundBuffer& out) {
   }
   sending_ = true;
   kernelIsFull();
-  ring_->send(ringId_, std::span(parts.data(), count));
+  ring_->send(ringId_, std::span(parts.data(), count), sendMode(bytes));
   return 0;
 }
 
