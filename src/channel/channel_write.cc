@@ -282,7 +282,11 @@ void Channel::updateWritability() noexcept {
 // Reads rest while nothing more can be written.
 void Channel::updatePause() {
   bool wanted = settings_->pauseReadsWhenUnwritable && !has(kWritableBit);
-  if (readPause_ != ReadPause::automatic) wanted = readPause_ == ReadPause::always;
+  if (readsRefused_ != 0) {
+    wanted = true;
+  } else if (readsAsked_ != 0) {
+    wanted = false;
+  }
   if (isLingering()) wanted = false;
   if (wanted == ((flags_ & kPaused) != 0)) return;
   if (wanted) {
@@ -295,8 +299,13 @@ void Channel::updatePause() {
   if ((flags_ & (kReadWanted | kInputEnded)) == kReadWanted && isOpen()) doBeginRead();
 }
 
-void Channel::setReadPause(ReadPause when) {
-  readPause_ = when;
+void Channel::changeReadPause(ReadPause from, ReadPause to) {
+  const auto count = [this](ReadPause wish, int step) {
+    if (wish == ReadPause::never) readsAsked_ = static_cast<std::uint8_t>(readsAsked_ + step);
+    if (wish == ReadPause::always) readsRefused_ = static_cast<std::uint8_t>(readsRefused_ + step);
+  };
+  count(from, -1);
+  count(to, 1);
   if (local_ != nullptr && isOpen()) updatePause();
 }
 

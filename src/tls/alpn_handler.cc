@@ -25,7 +25,7 @@ void AlpnHandler::userEventTriggered(Context& ctx, Message&& event) {
   }
   const ChannelPtr channel(&ctx.channel());
   const TlsHandler* tls = channel->pipeline().get<TlsHandler>();
-  const std::string protocol = tls == nullptr ? std::string() : tls->info().applicationProtocol;
+  const std::string protocol = tls == nullptr ? std::string() : tls->applicationProtocol();
   try {
     choose_(*channel, protocol);
   } catch (...) {

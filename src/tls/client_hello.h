@@ -5,7 +5,7 @@
 //
 // It waits until the message is whole, so that a client that never finishes it costs its own bytes and nothing
 // else: no session, no buffer of the size that was announced. Then it says which name the client asks for.
-// What is wrong inside of the message is OpenSSL's to refuse.
+// What is wrong inside of a whole message is OpenSSL's to refuse; it never sees anything else.
 //
 // Bytes are looked at once, however they are cut.
 #pragma once
@@ -27,7 +27,7 @@ class ClientHelloReader {
     whole,    ///< serverName() is known, bytes() holds all that came
     notTls,   ///< this is no TLS record with a handshake
     tooLong,  ///< more than the limit, or announced to be
-    broken    ///< it is TLS, but no ClientHello: OpenSSL says what is wrong with it
+    broken    ///< it is TLS, but no ClientHello, or cut into records as nobody may
   };
 
   /// `limit`: of bytes, record headers included.

@@ -12,12 +12,14 @@
 #include <millrace/tls/tls_events.h>
 
 #include <algorithm>
+#include <stdexcept>
 #include <utility>
 
 namespace millrace::tls {
 
 namespace {
 
+constexpr std::uint8_t kUnexpectedMessage = 10;
 constexpr std::uint8_t kDecodeError = 50;
 constexpr std::uint8_t kUnrecognizedName = 112;
 constexpr const char* kOperation = "TLS handshake";
@@ -44,6 +46,10 @@ std::string Connection::who() const {
   return ctx_ == nullptr ? std::string() : channel().remoteAddress().toString();
 }
 
+void Connection::setReadPause(Channel::ReadPause when) {
+  channel().changeReadPause(std::exchange(pause_, when), when);
+}
+
 // --- begin ---
 
 void Connection::added(Context& ctx) {
@@ -57,7 +63,7 @@ void Connection::begin() {
   if (stage_ != Stage::idle) return;
   snapshot_ = context_.core().snapshot();
   // What is written meanwhile waits for input: it must not keep us from reading.
-  channel().setReadPause(Channel::ReadPause::never);
+  setReadPause(Channel::ReadPause::never);
   setTimer(settings().handshakeTimeout, &Connection::handshakeTimedOut);
   if (isClient()) {
     beginClient();
@@ -87,8 +93,11 @@ void Connection::lookAtHello(ByteBuf&& bytes) {
     case ClientHelloReader::State::more:
       return;
     case ClientHelloReader::State::whole:
-    case ClientHelloReader::State::broken:
       return makeServer();
+    case ClientHelloReader::State::broken:
+      alert(kUnexpectedMessage);
+      return fail(Error(make_error_code(TlsErrc::handshake), kOperation,
+                        who() + ": its first message is no ClientHello"));
     case ClientHelloReader::State::tooLong:
       alert(kDecodeError);
       return fail(Error(make_error_code(TlsErrc::handshake), kOperation,
@@ -102,15 +111,15 @@ void Connection::lookAtHello(ByteBuf&& bytes) {
   }
 }
 
-// OpenSSL gets the whole message at once, or what it will refuse.
+// OpenSSL gets the whole message at once.
 void Connection::makeServer() {
-  std::optional<std::string> name;
-  if (hello_->state() == ClientHelloReader::State::whole) name = hello_->serverName();
+  std::optional<std::string> name = hello_->serverName();
   SSL_CTX* chosen = snapshot_->contextFor(name ? &*name : nullptr);
   if (chosen == nullptr) {
     alert(kUnrecognizedName);
-    fail(Error(make_error_code(TlsErrc::handshake), kOperation,
-               who() + " asks for \"" + *name + "\", for which there is no certificate"));
+    fail(
+        Error(make_error_code(TlsErrc::handshake), kOperation,
+              who() + " asks for \"" + printable(*name) + "\", for which there is no certificate"));
     return;
   }
   session_.emplace(chosen, true);
@@ -124,36 +133,35 @@ void Connection::makeServer() {
 
 // --- step by step ---
 
+// Every message of the peer's is work, and gets it from the pool, or in its turn.
 void Connection::enterGate() {
-  isAdmitted_ = true;
-  if (settings().pool != nullptr) return step();  // the pool has a queue of its own
+  if (settings().pool != nullptr && offload()) return;
   EventLoop& loop = channel().loop();
   if (HandshakeGate::of(loop)->enter(loop, settings().handshakesPerTurn, shared_from_this())) {
-    return step();
+    return stepHere();
   }
   ContextCore::count(context_.core().counters.delayed);
   stage_ = Stage::queued;
-  channel().setReadPause(Channel::ReadPause::always);
+  setReadPause(Channel::ReadPause::always);
 }
 
 bool Connection::admitted() {
-  if (stage_ != Stage::queued) return false;
-  stage_ = Stage::handshaking;
-  channel().setReadPause(Channel::ReadPause::never);
-  step();
+  if (stage_ != Stage::queued || ctx_ == nullptr) return false;
+  channel().inEvent([this] {
+    stage_ = Stage::handshaking;
+    setReadPause(Channel::ReadPause::never);
+    stepHere();
+  });
   return true;
 }
 
-void Connection::step() {
-  if (settings().pool != nullptr && offload()) return;
-  finishStep(session_->handshake());
-}
+void Connection::stepHere() { finishStep(session_->handshake()); }
 
 // The session belongs to a thread of the pool until worked().
 bool Connection::offload() {
   stage_ = Stage::working;
   session_->allocateBy(nullptr);
-  channel().setReadPause(Channel::ReadPause::always);
+  setReadPause(Channel::ReadPause::always);
   const ChannelPtr alive(&channel());
   const bool taken = settings().pool->tryExecute([self = shared_from_this(), alive] {
     const Session::Step step = self->session_->handshake();
@@ -162,26 +170,28 @@ bool Connection::offload() {
   if (taken) return true;
   stage_ = Stage::handshaking;
   session_->allocateBy(ctx_);
-  channel().setReadPause(Channel::ReadPause::never);
+  setReadPause(Channel::ReadPause::never);
   return false;
 }
 
 void Connection::worked(Session::Step step) {
   if (stage_ != Stage::working || ctx_ == nullptr) return;
-  stage_ = Stage::handshaking;
-  session_->allocateBy(ctx_);
-  channel().setReadPause(Channel::ReadPause::never);
-  if (early_) session_->feed(std::move(early_));
-  finishStep(step);
+  channel().inEvent([&] {
+    stage_ = Stage::handshaking;
+    session_->allocateBy(ctx_);
+    setReadPause(Channel::ReadPause::never);
+    if (early_) session_->feed(std::move(early_));
+    finishStep(step);
+  });
 }
 
 void Connection::finishStep(Session::Step step) {
-  sendOutput();
+  if (!sendOutput() || stage_ != Stage::handshaking) return;
   switch (step) {
     case Session::Step::done:
       return handshakeDone();
     case Session::Step::wantsInput:
-      if (session_->buffered() != 0) this->step();  // came while the session was away
+      if (session_->buffered() != 0) enterGate();  // came while the session was away
       return;
     default:
       return fail(session_->failure(kOperation, who()));
@@ -196,17 +206,19 @@ void Connection::handshakeDone() {
   ContextCore::Counters& counters = context_.core().counters;
   ContextCore::count(counters.handshakes);
   if (session_->isResumed()) ContextCore::count(counters.resumed);
-  channel().setReadPause(Channel::ReadPause::automatic);
+  setReadPause(Channel::ReadPause::automatic);
   handshake_.trySuccess();
+  if (isGone()) return;  // a listener may do anything
   ctx_->fireUserEventTriggered(Message(TlsHandshakeCompletion{}));
-  if (ctx_ == nullptr || stage_ != Stage::open) return;
+  if (isGone()) return;
   if (held_.flushed() != 0) {
     seal(kRound);
-    if (ctx_ == nullptr || stage_ != Stage::open) return;
+    if (isGone()) return;
     ctx_->flush();
+    if (isGone()) return;
   }
   if (endsLater_) endOutput();
-  if (ctx_ == nullptr || stage_ != Stage::open) return;
+  if (isGone()) return;
   readPlaintext();  // what came with the last message of the handshake
   if (ctx_ != nullptr && !inBurst_ && std::exchange(hasFired_, false)) {
     ctx_->fireChannelReadComplete();
@@ -219,7 +231,9 @@ void Connection::setTimer(Duration limit, void (Connection::*then)()) {
   if (channel().loop().isShuttingDown()) return;  // it has time limits of its own
   if (timer_.valid()) timer_.cancel();
   timer_ = channel().loop().schedule(limit, [weak = weak_from_this(), then] {
-    if (const std::shared_ptr<Connection> self = weak.lock()) ((*self).*then)();
+    const std::shared_ptr<Connection> self = weak.lock();
+    if (self == nullptr || self->ctx_ == nullptr) return;
+    self->channel().inEvent([&] { ((*self).*then)(); });
   });
 }
 
@@ -235,6 +249,7 @@ void Connection::handshakeTimedOut() {
 
 /// A fatal alert in the clear, where there is no session yet.
 void Connection::alert(std::uint8_t description) {
+  hasAlerted_ = true;
   const std::uint8_t record[] = {21, 3, 1, 0, 2, 2, description};
   ctx_->writeAndFlush(Message(ByteBuf::of(std::as_bytes(std::span(record)))));
 }
@@ -262,14 +277,13 @@ void Connection::fail(const Error& why) {
   const ChannelPtr keep(&channel());
   // With an alert under way the close lingers: unread input would turn it into a reset, and the peer would
   // never learn what was wrong. A peer that says nothing is just left.
-  const bool lingers = session_ && stage_ != Stage::working && !why.is(Errc::timedOut);
-  if (session_ && stage_ != Stage::working) sendOutput();
-  if (stage_ == Stage::queued || stage_ == Stage::working) {
-    keep->setReadPause(Channel::ReadPause::automatic);
-  }
+  const bool isAway = stage_ == Stage::working;
+  const bool lingers = ((session_ && !isAway) || hasAlerted_) && !why.is(Errc::timedOut);
+  if (session_ && !isAway && !sendOutput()) return;
+  setReadPause(Channel::ReadPause::automatic);
   abandon(why);
   if (ctx_ != nullptr) ctx_->fireExceptionCaught(why);
-  failHeld(why);
+  if (ctx_ != nullptr) failHeld(why);
   for (Promise<void>& each : std::exchange(closers_, {})) each.trySuccess();
   if (!keep->isOpen()) return;
   if (lingers) {
@@ -282,7 +296,13 @@ void Connection::fail(const Error& why) {
 Future<void> Connection::handshakeFuture() {
   if (isHandshakeDone()) return Future<void>::of(Result<void>());
   if (failure_) return Future<void>::of(failure_);
-  if (!handshake_.valid()) handshake_ = Promise<void>(channel().loop());
+  if (ctx_ == nullptr) {
+    throw std::logic_error("TlsHandler::handshakeFuture() before the handler is in a pipeline");
+  }
+  if (!handshake_.valid()) {
+    handshake_ = Promise<void>(channel().loop());
+    handshake_.setUncancellable();  // others wait for it, too
+  }
   return handshake_.future();
 }
 

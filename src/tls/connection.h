@@ -62,6 +62,9 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   Future<void> handshakeFuture();
   bool isHandshakeDone() const noexcept { return stage_ == Stage::open || wasOpen_; }
   TlsInfo info() const;
+  std::string applicationProtocol() const {
+    return isHandshakeDone() && session_ ? session_->applicationProtocol() : std::string();
+  }
 
  private:
   enum class Stage : std::uint8_t { idle, hello, queued, handshaking, working, open, failed, gone };
@@ -72,6 +75,8 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   bool isClient() const noexcept { return !host_.empty(); }
   const Settings& settings() const noexcept { return snapshot_->settings; }
   std::string who() const;
+  /// What this handler wishes of Channel::changeReadPause().
+  void setReadPause(Channel::ReadPause when);
 
   // --- connection.cc: the handshake ---
   void begin();
@@ -79,8 +84,8 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   void lookAtHello(ByteBuf&& bytes);
   void makeServer();
   void enterGate();
-  void step();
   bool offload();
+  void stepHere();
   void worked(Session::Step step);
   void finishStep(Session::Step step);
   void handshakeDone();
@@ -100,7 +105,9 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   void popSealed();
   void dropCancelled();
   void sendSealed(bool goesOn);
-  void sendOutput();
+  /// False if the handler has left meanwhile.
+  [[nodiscard]] bool sendOutput();
+  bool isGone() const noexcept { return ctx_ == nullptr || stage_ != Stage::open; }
   void sayClose();
   void closeIfOver();
   void finishClose();
@@ -123,12 +130,16 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   Error failure_;
   Stage stage_ = Stage::idle;
   bool wasOpen_ = false;
-  bool isAdmitted_ = false;
+  Channel::ReadPause pause_ = Channel::ReadPause::automatic;
+  bool hasAlerted_ = false;     // without a session
+  bool isSending_ = false;      // ciphertext, and handlers in front of us have a word
   bool roundUnderWay_ = false;  // enough is encrypted
   bool inBurst_ = false;        // channelReadComplete() follows
   bool hasFired_ = false;       // a message, in this burst
   bool isClosing_ = false;
-  bool endsLater_ = false;  // endOutput() follows the handshake
+  bool isLeaving_ = false;   // by our own will: what the peer has not said is no loss
+  bool inputEnded_ = false;  // the stream is over, close_notify or not
+  bool endsLater_ = false;   // endOutput() follows the handshake
   bool saidClose_ = false;
   bool closeIsSent_ = false;
   bool gotClose_ = false;

@@ -41,7 +41,7 @@ void Connection::read(ByteBuf&& ciphertext) {
       return;
     case Stage::handshaking:
       session_->feed(std::move(ciphertext));
-      return isAdmitted_ ? step() : enterGate();
+      return enterGate();
     case Stage::open:
       if (gotClose_) return;
       session_->feed(std::move(ciphertext));
@@ -57,7 +57,7 @@ void Connection::readComplete() {
   // Without auto read somebody has asked for a message, and none has come yet.
   const bool wantsMore = stage_ != Stage::failed && (!hasFired || stage_ != Stage::open);
   if (wantsMore && !channel().isAutoRead()) ctx_->read();
-  ctx_->fireChannelReadComplete();
+  if (ctx_ != nullptr) ctx_->fireChannelReadComplete();
 }
 
 void Connection::readPlaintext() {
@@ -72,11 +72,11 @@ void Connection::readPlaintext() {
     } else {
       inRecord_ -= std::min(inRecord_, plaintext.readableBytes());
     }
-    if (session_->hasOutput()) sendOutput();  // new keys are answered
+    if (session_->hasOutput() && (!sendOutput() || isGone())) return;  // new keys are answered
     if (plaintext && !isClosing_) {
       hasFired_ = true;
       ctx_->fireChannelRead(Message(std::move(plaintext)));
-      if (ctx_ == nullptr || stage_ != Stage::open) return;
+      if (isGone()) return;
     }
     goesOn = afterRead(step);
   }
@@ -101,7 +101,7 @@ bool Connection::afterRead(Session::Step step) {
 void Connection::peerClosed() {
   gotClose_ = true;
   ctx_->fireUserEventTriggered(Message(TlsCloseCompletion{}));
-  if (ctx_ == nullptr || stage_ != Stage::open) return;
+  if (isGone()) return;
   if (isClosing_) return closeIfOver();
   const Result<OptionValue> half = channel().lookUpOption(options::allowHalfClosure);
   if (half && std::get<bool>(*half) && !saidClose_) {
@@ -112,15 +112,20 @@ void Connection::peerClosed() {
 }
 
 bool Connection::inputShutdown() {
-  if (stage_ == Stage::open && gotClose_) return true;  // told already
-  if (stage_ == Stage::open && !isClosing_) {
-    ctx_->fireExceptionCaught(Error(make_error_code(TlsErrc::truncated), "TLS", who()));
-    return false;
+  inputEnded_ = true;
+  if (stage_ == Stage::open) {
+    if (gotClose_) return true;  // told already
+    if (isClosing_) {
+      closeIfOver();
+    } else if (!isLeaving_) {
+      ctx_->fireExceptionCaught(Error(make_error_code(TlsErrc::truncated), "TLS", who()));
+    }
+    return ctx_ == nullptr;
   }
-  if (stage_ != Stage::failed && stage_ != Stage::open) {
+  if (stage_ != Stage::failed) {
     fail(Error(Errc::closed, "TLS handshake", who() + " has ended its stream"));
   }
-  return false;
+  return ctx_ == nullptr;
 }
 
 // --- writing ---
@@ -142,17 +147,25 @@ void Connection::flush() {
 // Encrypts what was flushed, up to `budget` bytes. The rest follows when the kernel has taken these: a peer
 // that does not read costs plaintext, not both.
 void Connection::seal(std::size_t budget) {
-  if (roundUnderWay_ && budget != kNoLimit) return;
-  while (held_.flushed() != 0 && budget != 0) {
-    dropCancelled();
-    if (held_.flushed() == 0) break;
-    const bool isAlone = held_.flushed() == 1;
-    const bool isLarge = held_.front().readableBytes() >= Session::kRecord / 2;
-    if (!(isAlone || isLarge ? sealFront(budget) : gather(budget))) {
-      return fail(session_->failure("TLS", who()));
+  if (isSending_ || (roundUnderWay_ && budget != kNoLimit)) return;
+  const std::shared_ptr<Connection> alive = shared_from_this();
+  do {
+    std::size_t left = budget;
+    while (held_.flushed() != 0 && left != 0) {
+      dropCancelled();
+      if (held_.flushed() == 0) break;
+      const bool isAlone = held_.flushed() == 1;
+      const bool isLarge = held_.front().readableBytes() >= Session::kRecord / 2;
+      if (!(isAlone || isLarge ? sealFront(left) : gather(left))) {
+        return fail(session_->failure("TLS", who()));
+      }
     }
-  }
-  sendSealed(held_.flushed() != 0);
+    // Handlers in front of us may write and flush through us in the middle of this.
+    isSending_ = true;
+    sendSealed(held_.flushed() != 0);
+    isSending_ = false;
+  } while (!isGone() && !roundUnderWay_ && held_.flushed() != 0);
+  if (endsLater_ && !isGone()) endOutput();
 }
 
 void Connection::dropCancelled() {
@@ -215,19 +228,24 @@ void Connection::sendSealed(bool goesOn) {
     for (const Promise<void>& each : waiting) each.tryComplete(result);
     if (self == nullptr) return;
     self->roundUnderWay_ = false;
-    if (self->ctx_ == nullptr || self->stage_ != Stage::open || !result.ok()) return;
-    self->seal(kRound);
-    if (self->ctx_ != nullptr) self->ctx_->flush();
+    if (self->isGone()) return;
+    self->channel().inEvent([&] {
+      // What a handler in front of us did not let through is a hole in the stream.
+      if (!result.ok()) return self->fail(result.error());
+      self->seal(kRound);
+      if (self->ctx_ != nullptr) self->ctx_->flush();
+    });
   });
   ctx_->write(Message(std::move(last)), std::move(all));
 }
 
-void Connection::sendOutput() {
-  if (!session_->hasOutput()) return;
+bool Connection::sendOutput() {
+  if (!session_->hasOutput()) return true;
   session_->output([this](ByteBuf&& bytes) {
     if (ctx_ != nullptr) ctx_->write(Message(std::move(bytes)));
   });
   if (ctx_ != nullptr) ctx_->flush();
+  return ctx_ != nullptr;
 }
 
 // --- the end ---
@@ -238,31 +256,39 @@ void Connection::close(Promise<void>&& done) {
     if (stage_ != Stage::failed && stage_ != Stage::gone && stage_ != Stage::open) {
       const Error why(Errc::closed, "TLS handshake", "the channel is closed");
       abandon(why);
-      failHeld(why);
+      if (ctx_ != nullptr) failHeld(why);
     }
     if (ctx_ != nullptr) ctx_->close(std::move(done));
     return;
   }
   closers_.push_back(std::move(done));
   if (std::exchange(isClosing_, true)) return;
+  isLeaving_ = true;
   endOutput();
-  if (ctx_ == nullptr || stage_ != Stage::open) return;
+  if (isGone()) return;
   if (settings().closeTimeout.count() <= 0) return finishClose();
   setTimer(settings().closeTimeout, &Connection::finishClose);
-  channel().setReadPause(Channel::ReadPause::never);
+  setReadPause(Channel::ReadPause::never);
   if (!channel().isAutoRead()) ctx_->read();
-  closeIfOver();
+  if (!isGone()) closeIfOver();
 }
 
 void Connection::endOutput() {
   if (stage_ != Stage::open || saidClose_) return;
+  if (isSending_) {
+    endsLater_ = true;  // behind what is being sent
+    return;
+  }
   if (held_.flushed() != 0) seal(kNoLimit);
-  if (ctx_ == nullptr || stage_ != Stage::open) return;
+  if (isGone() || saidClose_) return;
   sayClose();
-  failHeld(Error(Errc::closed, "write", "TLS to " + who()));
+  if (ctx_ != nullptr && !held_.empty()) {
+    failHeld(Error(Errc::closed, "write", "TLS to " + who()));
+  }
 }
 
 void Connection::closingGracefully() {
+  isLeaving_ = true;
   if (stage_ == Stage::open) return endOutput();
   if (stage_ == Stage::idle || stage_ == Stage::failed || stage_ == Stage::gone) return;
   const Error why(Errc::closed, "TLS handshake", "the channel closes");
@@ -283,14 +309,14 @@ void Connection::sayClose() {
   Promise<void> sent(channel().loop());
   sent.future().addListener([self = shared_from_this()] {
     self->closeIsSent_ = true;
-    self->closeIfOver();
+    if (self->ctx_ != nullptr) self->channel().inEvent([&] { self->closeIfOver(); });
   });
   ctx_->write(Message(std::move(last)), std::move(sent));
   if (ctx_ != nullptr) ctx_->flush();
 }
 
 void Connection::closeIfOver() {
-  if (ctx_ != nullptr && isClosing_ && closeIsSent_ && gotClose_) finishClose();
+  if (ctx_ != nullptr && isClosing_ && closeIsSent_ && (gotClose_ || inputEnded_)) finishClose();
 }
 
 void Connection::finishClose() {
@@ -306,8 +332,10 @@ void Connection::finishClose() {
 }
 
 void Connection::failHeld(const Error& why) {
+  Channel& whose = channel();  // a listener may remove us
+  for (const Promise<void>& each : std::exchange(sealed_, {})) each.tryFailure(why);
   while (!held_.empty()) {
-    const Promise<void> done = held_.pop(channel());
+    const Promise<void> done = held_.pop(whose);
     done.tryFailure(why);
   }
 }
@@ -316,11 +344,12 @@ void Connection::inactive() {
   const std::shared_ptr<Connection> alive = shared_from_this();
   const Error cause = channel().closeCause();
   if (stage_ == Stage::open) {
-    const Error gone(Errc::closed, "write", "TLS to " + who());
-    if (!gotClose_ && !isClosing_ && !saidClose_ && !cause) {
-      ctx_->fireExceptionCaught(Error(make_error_code(TlsErrc::truncated), "TLS", who()));
-    }
-    if (ctx_ != nullptr) failHeld(cause ? cause : gone);
+    const bool isCut = !gotClose_ && !isLeaving_ && !cause;
+    // From here on nothing is taken any more.
+    failure_ = cause ? cause : Error(Errc::closed, "write", "TLS to " + who());
+    stage_ = Stage::gone;
+    if (isCut) ctx_->fireExceptionCaught(Error(make_error_code(TlsErrc::truncated), "TLS", who()));
+    if (ctx_ != nullptr) failHeld(failure_);
   } else if (stage_ != Stage::failed && stage_ != Stage::gone && stage_ != Stage::idle) {
     const Error why =
         cause ? cause : Error(Errc::closed, "TLS handshake", who() + " has closed the connection");
@@ -333,14 +362,17 @@ void Connection::inactive() {
 void Connection::removed() {
   const Error why(Errc::closed, "TLS", "its handler was removed");
   Channel& left = channel();
+  setReadPause(Channel::ReadPause::automatic);
   Context* ctx = std::exchange(ctx_, nullptr);
+  if (!failure_) failure_ = why;
+  for (const Promise<void>& each : std::exchange(sealed_, {})) each.tryFailure(failure_);
   if (timer_.valid()) timer_.cancel();
   timer_ = {};
   while (!held_.empty()) {
     const Promise<void> done = held_.pop(left);
-    done.tryFailure(failure_ ? failure_ : why);
+    done.tryFailure(failure_);
   }
-  handshake_.tryFailure(failure_ ? failure_ : why);
+  handshake_.tryFailure(failure_);
   for (const Promise<void>& each : std::exchange(closers_, {})) each.trySuccess();
   // The session stays: it may be on the stack, or a thread of the pool may work on it.
   ByteBuf unread = hello_ ? hello_->takeBytes() : ByteBuf();
@@ -348,7 +380,6 @@ void Connection::removed() {
   hello_.reset();
   if (stage_ != Stage::failed) stage_ = Stage::gone;
   if (!left.isOpen()) return;
-  left.setReadPause(Channel::ReadPause::automatic);
   if (unread) ctx->fireChannelRead(Message(std::move(unread)));
 }
 

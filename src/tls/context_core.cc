@@ -5,6 +5,8 @@
 #include "tls/file_marks.h"
 #include "tls/session.h"
 
+#include <cstring>
+#include <ctime>
 #include <openssl/err.h>
 #include <openssl/sha.h>
 #include <openssl/x509v3.h>
@@ -30,6 +32,41 @@ int useTicket(SSL* ssl, unsigned char* name, unsigned char* iv, EVP_CIPHER_CTX* 
   const int used = coreOf(ssl).tickets().use(name, iv, cipher, mac, seal == 1);
   // A ticket of TLS 1.3 is used once: whoever shows one gets the next.
   return used == 1 && seal == 0 && SSL_version(ssl) == TLS1_3_VERSION ? 2 : used;
+}
+
+/// However often a session goes on, after so long the peers shake hands in full again.
+constexpr std::time_t kLongestSession = 24 * 60 * 60;
+
+// The first full handshake of a session is written into each of its tickets.
+int markTicket(SSL* ssl, void*) {
+  SSL_SESSION* session = SSL_get_session(ssl);
+  void* mark = nullptr;
+  std::size_t size = 0;
+  if (SSL_SESSION_get0_ticket_appdata(session, &mark, &size) == 1 && size != 0) return 1;
+  const std::time_t now = std::time(nullptr);
+  return SSL_SESSION_set1_ticket_appdata(session, &now, sizeof now);
+}
+
+bool isStillGood(SSL_SESSION* session) {
+  const X509* shown = SSL_SESSION_get0_peer(session);
+  if (shown != nullptr && X509_cmp_current_time(X509_get0_notAfter(shown)) < 0) return false;
+  void* mark = nullptr;
+  std::size_t size = 0;
+  std::time_t first = 0;
+  if (SSL_SESSION_get0_ticket_appdata(session, &mark, &size) != 1 || size != sizeof first)
+    return false;
+  std::memcpy(&first, mark, sizeof first);
+  return std::time(nullptr) - first <= kLongestSession;
+}
+
+// A client whose certificate has expired meanwhile has to show another one.
+SSL_TICKET_RETURN judgeTicket(SSL*, SSL_SESSION* session, const unsigned char*, std::size_t,
+                              SSL_TICKET_STATUS status, void*) {
+  if (status != SSL_TICKET_SUCCESS && status != SSL_TICKET_SUCCESS_RENEW) {
+    return SSL_TICKET_RETURN_IGNORE_RENEW;
+  }
+  if (!isStillGood(session)) return SSL_TICKET_RETURN_IGNORE_RENEW;
+  return status == SSL_TICKET_SUCCESS ? SSL_TICKET_RETURN_USE : SSL_TICKET_RETURN_USE_RENEW;
 }
 
 // A client that offers only what we do not speak would talk past us.
@@ -98,9 +135,10 @@ std::shared_ptr<const Snapshot> ContextCore::snapshot() const {
   return snapshot_;
 }
 
-Result<void> ContextCore::reload(const Settings& settings) {
+Result<void> ContextCore::reload(const Settings* settings) {
   const std::lock_guard one(reloading_);
-  Result<std::shared_ptr<const Snapshot>> next = load(settings);
+  Result<std::shared_ptr<const Snapshot>> next =
+      load(settings != nullptr ? *settings : snapshot()->settings);
   if (!next) {
     count(counters.failedReloads);
     return next.error();
@@ -114,7 +152,9 @@ Result<void> ContextCore::reload(const Settings& settings) {
 }
 
 Result<std::shared_ptr<const Snapshot>> ContextCore::load(const Settings& settings) {
-  auto snapshot = std::make_shared<Snapshot>(settings);
+  Settings kept = settings;
+  kept.ticketKeys.clear();  // the secrets are where they are used, and nowhere else
+  auto snapshot = std::make_shared<Snapshot>(kept);
   snapshot->marks = marksOfFiles(settings);
   snapshot->alpn = wireForm(settings.alpn);
   Result<SslCtxPtr> first =
@@ -211,6 +251,7 @@ void ContextCore::setUpCallbacks(SSL_CTX* ctx, const Snapshot& snapshot) {
     SSL_CTX_set_session_cache_mode(ctx, SSL_SESS_CACHE_OFF);  // tickets need no memory here
     if (settings.resumption) {
       SSL_CTX_set_tlsext_ticket_key_evp_cb(ctx, &useTicket);
+      SSL_CTX_set_session_ticket_cb(ctx, &markTicket, &judgeTicket, nullptr);
       SSL_CTX_set_num_tickets(ctx, kTickets);
       SSL_CTX_set_timeout(
           ctx, std::chrono::duration_cast<std::chrono::seconds>(settings.ticketLifetime).count());

@@ -46,7 +46,8 @@ class ContextCore {
   static Result<std::shared_ptr<ContextCore>> make(const Settings& settings);
 
   std::shared_ptr<const Snapshot> snapshot() const;
-  Result<void> reload(const Settings& settings);
+  /// Null: with the settings of now, whatever another thread makes of them meanwhile.
+  Result<void> reload(const Settings* settings);
   bool isServer() const noexcept { return isServer_; }
 
   TicketKeys& tickets() noexcept { return tickets_; }

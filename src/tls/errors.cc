@@ -52,6 +52,15 @@ std::string takeReason(int* number) {
   return "error " + std::to_string(chosen);
 }
 
+std::string printable(std::string_view text) {
+  constexpr std::size_t kMost = 253;
+  std::string words(text.substr(0, kMost));
+  for (char& c : words) {
+    if (c < ' ' || c > '~') c = '?';
+  }
+  return words;
+}
+
 Error credentialsError(std::string_view what, std::string_view problem) {
   return {make_error_code(TlsErrc::credentials), "TLS",
           std::string(what) + " " + std::string(problem)};

@@ -43,6 +43,10 @@ class HeldWrites {
       entries_.clear();
       first_ = 0;
       if (entries_.capacity() > kKept) entries_.shrink_to_fit();
+    } else if (first_ >= kKept && first_ * 2 >= entries_.size()) {
+      // A queue that is never quite empty must not grow for ever.
+      entries_.erase(entries_.begin(), entries_.begin() + static_cast<std::ptrdiff_t>(first_));
+      first_ = 0;
     }
     if (flushed_ != 0) --flushed_;
     channel.countHeld(-static_cast<std::ptrdiff_t>(entry.cost));

@@ -35,6 +35,9 @@ using BioPtr = std::unique_ptr<BIO, Freer<&BIO_free_all>>;
 /// that is not good. `number` gets the reason of TLS, 0 without one.
 std::string takeReason(int* number = nullptr);
 
+/// For texts that a peer has a hand in: at most 253 characters, all of them printable.
+std::string printable(std::string_view text);
+
 /// A context or certificate that cannot be used. `what`: "chain.pem", or what it is if it is no file.
 Error credentialsError(std::string_view what, std::string_view problem);
 

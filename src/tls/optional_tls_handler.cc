@@ -45,11 +45,14 @@ OptionalTlsHandler::~OptionalTlsHandler() = default;
 void OptionalTlsHandler::handlerAdded(Context& ctx) {
   if (ctx.loop().isShuttingDown()) return;
   const Duration limit = state_->context.core().snapshot()->settings.handshakeTimeout;
-  // Cancelled in handlerRemoved(), on this loop: the context is there when it runs.
+  // Cancelled in handlerRemoved(), on this loop: the context is there when it runs, but perhaps not afterwards.
   state_->timer = ctx.loop().schedule(limit, [where = &ctx] {
-    where->fireExceptionCaught(Error(Errc::timedOut, "first bytes",
-                                     "the peer has not sent enough to tell TLS from plain"));
-    if (!where->isRemoved()) where->close();
+    Channel& channel = where->channel();
+    channel.inEvent([&] {
+      where->fireExceptionCaught(Error(Errc::timedOut, "first bytes",
+                                       "the peer has not sent enough to tell TLS from plain"));
+      if (channel.isOpen()) channel.close();
+    });
   });
 }
 
@@ -69,6 +72,7 @@ void OptionalTlsHandler::channelRead(Context& ctx, Message&& msg) {
   } else {
     state_->begin.writeBytes(msg.as<ByteBuf>()->data());
   }
+  if (!state_->begin) return;
   // What cannot be TLS need not wait for more.
   const bool isTls = state_->begin.readableBytes() < kNeeded || looksLikeTls(state_->begin);
   const bool mayBeTls = state_->begin && state_->begin.data()[0] == std::byte{22};

@@ -5,6 +5,7 @@
 #include "tls/host_names.h"
 
 #include <millrace/base/check.h>
+#include <millrace/base/clock.h>
 #include <millrace/channel/context.h>
 
 #include <algorithm>
@@ -55,6 +56,8 @@ struct Session::Bio {
       return -1;
     }
     session.input_.readBytes({reinterpret_cast<std::byte*>(into), count});
+    if (!session.input_)
+      session.input_ = ByteBuf();  // the block goes home now, not with the next read
     *got = count;
     return 1;
   }
@@ -131,12 +134,9 @@ int Session::onVerify(int isGood, X509_STORE_CTX* store) {
   auto* session = static_cast<Session*>(SSL_get_ex_data(ssl, sessionIndex()));
   X509* shown = X509_STORE_CTX_get0_cert(store);
   if (session == nullptr || shown == nullptr) return isGood;
-  session->refused_.clear();
-  for (const std::string& name : describe(shown).names) session->refused_ += " " + name;
-  // It goes into logs: a peer shall not write lines of its own there.
-  std::replace_if(
-      session->refused_.begin(), session->refused_.end(), [](char c) { return c < ' ' || c > '~'; },
-      '?');
+  std::string names;
+  for (const std::string& name : describe(shown).names) names += " " + name;
+  session->refused_ = printable(names);
   return isGood;
 }
 
@@ -198,6 +198,7 @@ Session::Step Session::handshake() {
   const Step step = stepOf(SSL_do_handshake(ssl_.get()));
   if (step == Step::done) {
     isHandshakeDone_ = true;
+    openSince_ = Clock::real().nanos();
     SSL_set_msg_callback(ssl_.get(), &onMessage);
     SSL_set_msg_callback_arg(ssl_.get(), this);
   }
@@ -210,7 +211,9 @@ void Session::onMessage(int isWritten, int, int contentType, const void*, std::s
   if (isWritten != 0 || contentType != SSL3_RT_HANDSHAKE) return;
   auto& session = *static_cast<Session*>(self);
   ++session.messages_;
-  const std::uint64_t allowed = kFreeMessages + session.bytesRead_ / kBytesPerMessage;
+  const std::int64_t age = Clock::real().nanos() - session.openSince_;
+  const std::uint64_t allowed = kFreeMessages + session.bytesRead_ / kBytesPerMessage +
+                                static_cast<std::uint64_t>(age / kNanosPerMessage);
   if (session.messages_ > allowed) session.isFlooded_ = true;
 }
 

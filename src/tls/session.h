@@ -68,9 +68,11 @@ class Session {
   /// Hands each buffer of ciphertext to `take(ByteBuf&&)`.
   template <class Take>
   void output(Take&& take) {
-    for (ByteBuf& each : full_) take(std::move(each));
-    full_.clear();
-    if (out_) take(std::exchange(out_, ByteBuf()));
+    // `take` may bring about further output: that waits for the next call.
+    std::vector<ByteBuf> full = std::exchange(full_, {});
+    ByteBuf last = std::exchange(out_, ByteBuf());
+    for (ByteBuf& each : full) take(std::move(each));
+    if (last) take(std::move(last));
   }
   bool hasOutput() const noexcept { return out_.isReadable() || !full_.empty(); }
 
@@ -91,9 +93,10 @@ class Session {
                         std::size_t size, SSL* ssl, void* self);
 
   /// Messages after the handshake (new keys, tickets) that a peer may send for free, and for each further
-  /// one it has to send so many bytes.
+  /// one it has to send so many bytes, or to wait so long.
   static constexpr std::uint64_t kFreeMessages = 32;
   static constexpr std::uint64_t kBytesPerMessage = 64 * 1024;
+  static constexpr std::int64_t kNanosPerMessage = 60'000'000'000;
 
   SslPtr ssl_;
   Context* ctx_ = nullptr;
@@ -103,6 +106,7 @@ class Session {
   std::size_t expected_ = 0;  // ciphertext of the write under way
   std::uint64_t bytesRead_ = 0;
   std::uint64_t messages_ = 0;  // since the handshake
+  std::int64_t openSince_ = 0;
   bool isHandshakeDone_ = false;
   bool isFlooded_ = false;
   std::string peer_;        // key of the store, see peerOf()

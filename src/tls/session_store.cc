@@ -12,6 +12,8 @@ bool isUsable(const SSL_SESSION* session, std::string_view scope) {
   unsigned int size = 0;
   const unsigned char* id = SSL_SESSION_get0_id_context(session, &size);
   const std::string_view own(reinterpret_cast<const char*>(id), size);
+  const X509* shown = SSL_SESSION_get0_peer(const_cast<SSL_SESSION*>(session));
+  if (shown != nullptr && X509_cmp_current_time(X509_get0_notAfter(shown)) < 0) return false;
   const long age = static_cast<long>(std::time(nullptr)) - SSL_SESSION_get_time(session);
   return SSL_SESSION_is_resumable(session) == 1 && own == scope &&
          age <= SSL_SESSION_get_timeout(session);

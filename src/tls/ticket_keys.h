@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
+#include <openssl/crypto.h>
 #include <optional>
 #include <string>
 #include <vector>
@@ -41,6 +42,10 @@ class TicketKeys {
   static constexpr std::size_t kNameBytes = 16;
   static constexpr std::size_t kKeyBytes = 32;
   struct Key {
+    Key() noexcept = default;
+    Key(const Key&) noexcept = default;
+    Key& operator=(const Key&) noexcept = default;
+    ~Key() { OPENSSL_cleanse(this, sizeof *this); }
     std::array<unsigned char, kNameBytes> name;
     std::array<unsigned char, kKeyBytes> mac;
     std::array<unsigned char, kKeyBytes> cipher;

@@ -26,7 +26,11 @@ void checkSecrets(const std::vector<std::string>& secrets) {
 
 /// What only shows when everything is there.
 void checkTogether(const tls::Settings& settings) {
-  if (settings.clientAuth == TlsClientAuth::none) return;
+  if (settings.clientAuth == TlsClientAuth::none) {
+    require(!settings.isServer || !settings.trust.has_value(),
+            "trust() of a server needs clientAuth(): as it is, nobody is asked for a certificate");
+    return;
+  }
   require(settings.trust.has_value(),
           "clientAuth() needs trust(): whose certificates are believed?");
   require(settings.trust->kind() != TlsTrust::Kind::insecure,
@@ -183,7 +187,7 @@ Result<TlsContext> TlsContextBuilder::tryBuild() const {
 
 bool TlsContext::isServer() const noexcept { return core_->isServer(); }
 
-Result<void> TlsContext::reload() { return core_->reload(core_->snapshot()->settings); }
+Result<void> TlsContext::reload() { return core_->reload(nullptr); }
 
 Result<void> TlsContext::reload(const TlsContextBuilder& settings) {
   if (settings.settings_->isServer != isServer()) {
@@ -191,7 +195,7 @@ Result<void> TlsContext::reload(const TlsContextBuilder& settings) {
                  "a server's context cannot become a client's, nor the other way round");
   }
   checkTogether(*settings.settings_);
-  return core_->reload(*settings.settings_);
+  return core_->reload(settings.settings_.get());
 }
 
 void TlsContext::setTicketKeys(std::vector<std::string> secrets) {

@@ -40,9 +40,18 @@ TlsHandler::~TlsHandler() = default;
 Future<void> TlsHandler::handshakeFuture() { return connection_->handshakeFuture(); }
 bool TlsHandler::isHandshakeDone() const noexcept { return connection_->isHandshakeDone(); }
 TlsInfo TlsHandler::info() const { return connection_->info(); }
+std::string TlsHandler::applicationProtocol() const { return connection_->applicationProtocol(); }
 void TlsHandler::closeOutbound() { connection_->endOutputLater(); }
 
-void TlsHandler::handlerAdded(Context& ctx) { connection_->added(ctx); }
+void TlsHandler::handlerAdded(Context& ctx) {
+  try {
+    connection_->added(ctx);
+  } catch (...) {
+    // The pipeline goes on without a handler that throws here: those behind it would speak in the clear.
+    ctx.channel().close();
+    throw;
+  }
+}
 void TlsHandler::handlerRemoved(Context&) { connection_->removed(); }
 
 void TlsHandler::channelActive(Context& ctx) {

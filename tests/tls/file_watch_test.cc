@@ -187,6 +187,7 @@ TEST_F(TlsFiles, OfNamesAndTrustAreWatchedToo) {
   TlsContext server =
       settings()
           .identity("a.org", TlsIdentity::fromFiles(folder / "named.pem", folder / "named.key"))
+          .clientAuth(TlsClientAuth::optional)
           .trust(TlsTrust::fromFile(folder / "ca.pem"))
           .build();
   const TlsFileWatch watch = server.watchFiles(*loop);

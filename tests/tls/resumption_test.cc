@@ -8,6 +8,8 @@
 
 #include <gtest/gtest.h>
 
+#include <ctime>
+
 namespace millrace {
 namespace {
 
@@ -242,6 +244,32 @@ TEST_P(Resumption, AServerStillKnowsWhoTheClientIs) {
   EXPECT_TRUE(info.resumed);
   ASSERT_EQ(info.peerCertificates.size(), 1U);
   EXPECT_EQ(info.peerCertificates[0].subject, "CN=client");
+}
+
+// A client's certificate counts at every connection, not only at the first.
+TEST(Resumption, EndsWithTheCertificateOfTheClient) {
+  const std::time_t end = std::time(nullptr) + 2;
+  char text[32];
+  tm parts{};
+  std::strftime(text, sizeof text, "%Y%m%d%H%M%SZ", gmtime_r(&end, &parts));
+  const TlsIdentity shortLived =
+      test::testRoot().issue({.commonName = "short", .notAfter = text}).identity();
+  const TlsContext server = serverBuilder()
+                                .clientAuth(TlsClientAuth::required)
+                                .trust(TlsTrust::fromPem(test::testRoot().pem()))
+                                .build();
+  const TlsContext client = clientBuilder().identity(shortLived).build();
+
+  bool isRefused = false;
+  const Deadline limit = Deadline::after(std::chrono::seconds(30));
+  while (!isRefused && !limit.isDue(Clock::real().nanos())) {
+    TlsPair pair(server, client);
+    pair.carry();
+    isRefused = !pair.serverSaw.errors.empty();
+  }
+  EXPECT_TRUE(isRefused);
+  EXPECT_GE(std::time(nullptr), end);
+  EXPECT_GT(server.figures().resumed, 0u);
 }
 
 }  // namespace

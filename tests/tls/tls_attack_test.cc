@@ -77,28 +77,30 @@ TEST(TlsAttack, IsNotWhatAPeerWithManyBytesDoes) {
   EXPECT_EQ(server.saw.text.size(), 200u * 70'000);
 }
 
+/// A client that waits for its server, with records in the clear that are allowed there. Gives how many it took.
+int takenByAClient(const std::string& record) {
+  TlsEnd client(clientBuilder(), "localhost");
+  client.sent();
+  int taken = 0;
+  while (client.channel().isOpen() && taken < 1000) {
+    client.receive(record);
+    ++taken;
+  }
+  EXPECT_TRUE(client.saw.has("handshake failed"));
+  return taken;
+}
+
 // T6
 TEST(TlsAttack, ByEmptyRecordsIsEnded) {
-  TlsEnd server;
-  RawTls client(RawTls::Role::client, nullptr, TLS1_2_VERSION);
-  server.talk(client);
-  ASSERT_TRUE(server.saw.has("handshake"));
-  server.receive(std::string("\x17\x03\x03\x00\x00", 5));
-  EXPECT_FALSE(server.channel().isOpen());
+  const int taken = takenByAClient(std::string("\x16\x03\x03\x00\x00", 5));
+  EXPECT_LT(taken, 40);
 }
 
 // T6
 TEST(TlsAttack, ByWarningAlertsIsEnded) {
-  TlsEnd server;
-  RawTls client(RawTls::Role::client);
-  client.handshake();
-  std::string bytes = client.take();
-  server.receive(bytes);
-  server.sent();
-  for (int i = 0; i < 100 && server.channel().isOpen(); ++i) {
-    server.receive(std::string("\x15\x03\x03\x00\x02\x01\x5a", 7));
-  }
-  EXPECT_FALSE(server.channel().isOpen());
+  const int taken = takenByAClient(std::string("\x15\x03\x03\x00\x02\x01\x70", 7));
+  EXPECT_GT(taken, 1) << "one is allowed";
+  EXPECT_LT(taken, 10);
 }
 
 // T6: a client has the tickets of its server to fear

@@ -207,6 +207,24 @@ TEST_F(TlsClose, OfTheOutboundByTheHandlerReadsOn) {
   EXPECT_EQ(server.saw.text, "more");
 }
 
+// T9: whoever has said that he writes no more still wants to know whether the answer is whole
+TEST_F(TlsClose, TellsOfAStreamThatIsCutOffAfterOurOwnEnd) {
+  server.channel().run([this] { server.channel().pipeline().get<TlsHandler>()->closeOutbound(); });
+  server.channel().endInput();
+  ASSERT_EQ(server.saw.errors.size(), 1u);
+  EXPECT_EQ(server.saw.errors[0].code(), TlsErrc::truncated);
+}
+
+TEST_F(TlsClose, DoesNotWaitForAPeerWhoseStreamHasEnded) {
+  server.channel().run([this] { server.channel().setOption(options::allowHalfClosure, true); });
+  server.channel().endInput();
+  ASSERT_TRUE(server.channel().isOpen());
+  const Future<void> closed = close();
+  server.channel().runPendingTasks();
+  EXPECT_TRUE(closed.isSuccess());
+  EXPECT_FALSE(server.channel().isOpen());
+}
+
 TEST_F(TlsClose, GracefullySaysCloseNotify) {
   server.channel().writeOneOutbound(ByteBuf::of("all"));
   server.channel().flushOutbound();

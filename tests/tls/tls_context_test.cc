@@ -263,5 +263,9 @@ TEST(TlsFigures, CountWhatHappened) {
   EXPECT_EQ(client.figures().failed, 1U);
 }
 
+TEST(TlsContextBuilder, RefusesTrustThatNobodyIsHeldTo) {
+  EXPECT_THROW(serverBuilder().trust(TlsTrust::system()).build(), std::invalid_argument);
+}
+
 }  // namespace
 }  // namespace millrace

@@ -3,6 +3,7 @@
 #include "tls/tls_fixture.h"
 
 #include <millrace/channel/transport.h>
+#include <millrace/concurrent/thread_pool.h>
 #include <millrace/loop/event_loop.h>
 #include <millrace/loop/io.h>
 #include <millrace/loop/loop_options.h>
@@ -95,6 +96,19 @@ TEST_F(TlsGate, LetsMoreThroughWhereTheUserSaysSo) {
   loop->runNow();
   EXPECT_EQ(answered(), all.size());
   EXPECT_EQ(context.figures().delayed, 0u);
+}
+
+TEST_F(TlsGate, StandsBehindAPoolThatIsFull) {
+  ThreadPool full(1);
+  full.shutdownGracefully().sync();
+  const TlsContext context = serverBuilder().offloadHandshakes(full).build();
+  for (int i = 0; i < 10; ++i) connect(context);
+  loop->runNow();
+  for (const auto& each : all) sendHello(*each);
+  loop->runNow();
+  EXPECT_LE(answered(), 2u);
+  for (int turn = 0; turn < 20; ++turn) loop->runNow();
+  EXPECT_EQ(answered(), all.size());
 }
 
 TEST_F(TlsGate, DoesNotWaitForThoseWhoHaveGone) {

@@ -235,7 +235,7 @@ TEST(TlsHandshake, RefusesRecordsThatAreWrong) {
   const std::string long_record = std::string("\x16\x03\x01\x48\x01", 5) + "\x01";
   const std::string empty_record("\x16\x03\x01\x00\x00\x01", 6);
   const std::string not_hello("\x16\x03\x01\x00\x04\x02\x00\x00\x00", 9);
-  for (const std::string& bytes : {long_record, not_hello}) {
+  for (const std::string& bytes : {long_record, empty_record, not_hello}) {
     TlsEnd server;
     server.receive(bytes + std::string(200, '\0'));
     EXPECT_FALSE(server.channel().isOpen());
@@ -266,6 +266,32 @@ TEST(TlsHandshake, RefusesAClientHelloAboveItsLimit) {
   EXPECT_FALSE(server.channel().isOpen());
   EXPECT_THAT(server.error(), HasSubstr("longer than 512 bytes"));
   EXPECT_EQ(server.sent(), std::string("\x15\x03\x01\x00\x02\x02\x32", 7));
+}
+
+// An empty record before the hello must not lead past the choice by name.
+TEST(TlsHandshake, IsNotReachedAroundTheReader) {
+  TlsEnd server(serverBuilder()
+                    .identity("known.example", TlsIdentity::selfSigned({"known.example"}))
+                    .refuseUnknownNames());
+  RawTls client(RawTls::Role::client);
+  client.askFor("unknown.example");
+  client.handshake();
+  server.receive(std::string("\x16\x03\x01\x00\x00", 5) + client.take());
+  EXPECT_FALSE(server.channel().isOpen());
+  EXPECT_EQ(server.sent(), std::string("\x15\x03\x01\x00\x02\x02\x0a", 7));
+}
+
+TEST(TlsHandshake, DoesNotLetAPeerWriteOurLog) {
+  TlsEnd server(serverBuilder()
+                    .identity("known.example", TlsIdentity::selfSigned({"known.example"}))
+                    .refuseUnknownNames());
+  RawTls client(RawTls::Role::client);
+  client.askFor("evil\nname" + std::string(200, 'x'));
+  client.handshake();
+  server.receive(client.take());
+  EXPECT_FALSE(server.channel().isOpen());
+  EXPECT_THAT(server.error(), HasSubstr("evil?name"));
+  EXPECT_LT(server.error().size(), 500u);
 }
 
 // T12

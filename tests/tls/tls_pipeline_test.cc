@@ -140,6 +140,11 @@ TEST_F(OptionalTls, IsTlsForThoseWhoSpeakIt) {
   EXPECT_EQ(saw.text, "secret");
 }
 
+TEST_F(OptionalTls, DoesNotDecideByNothing) {
+  server.writeInbound(ByteBuf());
+  EXPECT_EQ(kind, "nobody");
+}
+
 TEST_F(OptionalTls, IsPlainForWhatOnlyBeginsLikeTls) {
   server.writeInbound(ByteBuf::of("\x16\x04\x05"));
   EXPECT_EQ(kind, "plain");

@@ -188,12 +188,19 @@ TEST_P(BackPressure, IdleChannelsKeepNoBuffers) {
 // A handler that could only keep what comes lets it wait in the kernel.
 TEST_P(BackPressure, ReadsRestWhileAHandlerSaysSo) {
   auto [channel, peer] = link(recording(log_));
-  inLoop([ch = channel] { ch->setReadPause(Channel::ReadPause::always); });
+  using Pause = Channel::ReadPause;
+  inLoop([ch = channel] { ch->changeReadPause(Pause::automatic, Pause::always); });
   peer.send("waits");
   settle();
   EXPECT_EQ(log_->byteCount(), 0u);
 
-  inLoop([ch = channel] { ch->setReadPause(Channel::ReadPause::automatic); });
+  // Somebody else wants to read: whoever could only keep the bytes goes first.
+  inLoop([ch = channel] { ch->changeReadPause(Pause::automatic, Pause::never); });
+  settle();
+  EXPECT_EQ(log_->byteCount(), 0u);
+  inLoop([ch = channel] { ch->changeReadPause(Pause::never, Pause::automatic); });
+
+  inLoop([ch = channel] { ch->changeReadPause(Pause::always, Pause::automatic); });
   ASSERT_TRUE(log_->awaitBytes(5));
   EXPECT_EQ(log_->bytes(), "waits");
 }
@@ -201,15 +208,18 @@ TEST_P(BackPressure, ReadsRestWhileAHandlerSaysSo) {
 // What is held back may wait for input, as in a handshake.
 TEST_P(BackPressure, ReadsGoOnWhileAHandlerSaysSo) {
   auto [channel, peer] = link(recording(log_), small);
+  using Pause = Channel::ReadPause;
   inLoop([ch = channel] {
-    ch->setReadPause(Channel::ReadPause::never);
+    ch->changeReadPause(Pause::automatic, Pause::never);
+    ch->changeReadPause(Pause::automatic, Pause::never);  // two handlers, one in the other
+    ch->changeReadPause(Pause::never, Pause::automatic);
     ch->countHeld(1'000'000);
   });
   EXPECT_FALSE(channel->isWritable());
   peer.send("needed");
   ASSERT_TRUE(log_->awaitBytes(6));
 
-  inLoop([ch = channel] { ch->setReadPause(Channel::ReadPause::automatic); });
+  inLoop([ch = channel] { ch->changeReadPause(Pause::never, Pause::automatic); });
   peer.send("not now");
   settle();
   EXPECT_EQ(log_->byteCount(), 6u);

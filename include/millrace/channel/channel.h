@@ -137,13 +137,24 @@ class MILLRACE_API Channel : public RefCounted<Channel> {
   // --- for handlers that hold messages back, see pending_writes.h ---
   /// So many bytes more, or less, count against the water marks. Loop thread.
   void countHeld(std::ptrdiff_t bytes) noexcept;
-  /// When reading pauses, for handlers whose own work decides about it. Loop thread.
+  /// When reading pauses, for handlers whose own work decides about it.
   enum class ReadPause : std::uint8_t {
     automatic,  ///< while the channel is not writable, as options::pauseReadsWhenUnwritable says
     never,      ///< what is held back waits for input, such as the end of a handshake
     always      ///< input that came now would have to be kept
   };
-  void setReadPause(ReadPause when);
+  /// `from` is what this handler has asked for so far, at first `automatic`. Of several handlers' wishes
+  /// `always` goes first, then `never`. Loop thread.
+  void changeReadPause(ReadPause from, ReadPause to);
+
+  // --- for handlers that go on outside of an event: timers, listeners, work of other threads ---
+  /// Calls `fn` as an event of this channel: what is closed or removed in it goes when it ends. Loop thread.
+  template <class F>
+  void inEvent(F&& fn) {
+    const Ref<Channel> alive(this);  // outlives the scope
+    const Scope scope(*this);
+    fn();
+  }
 
   // --- for bootstraps and transports ---
   /// Applies an option here and now. Loop thread, or before the registration.
@@ -418,11 +429,12 @@ class MILLRACE_API Channel : public RefCounted<Channel> {
   const std::uint64_t id_;
   mutable Atomic<std::uint32_t> state_{kOpen | kWritableBit | kAutoRead};
   std::uint32_t flags_ = kToldWritable;
-  std::uint32_t depth_ = 0;  // callbacks on the stack
-  std::uint32_t index_ = 0;  // in the loop's table
-  bool mustSettle_ = false;  // something waits for depth 0
-  ReadPause readPause_ = ReadPause::automatic;
-  std::uint32_t unsent_ = 0;  // what a message under way costs; see handedOver()
+  std::uint32_t depth_ = 0;        // callbacks on the stack
+  std::uint32_t index_ = 0;        // in the loop's table
+  bool mustSettle_ = false;        // something waits for depth 0
+  std::uint8_t readsAsked_ = 0;    // handlers that want ReadPause::never
+  std::uint8_t readsRefused_ = 0;  // and ReadPause::always
+  std::uint32_t unsent_ = 0;       // what a message under way costs; see handedOver()
   ChannelPipeline pipeline_;
   OutboundBuffer* outbound_ = nullptr;  // only while something is queued
   Channel* nextDirty_ = nullptr;

@@ -69,7 +69,7 @@ class MILLRACE_API TlsContextBuilder {
   TlsContextBuilder& identity(TlsIdentity identity);
   /// Servers: a client that asks for a name that nobody has is refused instead of getting the default.
   TlsContextBuilder& refuseUnknownNames(bool on = true);
-  /// Whose certificates are believed: of servers for clients, of clients for servers (see clientAuth()).
+  /// Whose certificates are believed: of servers for clients, of clients for servers, with clientAuth() only.
   TlsContextBuilder& trust(TlsTrust trust);
   /// Servers: default none. The others need trust(), and not TlsTrust::insecure(). A certificate that is not
   /// believed is refused by `optional`, too.

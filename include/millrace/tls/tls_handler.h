@@ -51,6 +51,8 @@ class MILLRACE_API TlsHandler final : public ChannelHandler {
   bool isHandshakeDone() const noexcept;
   /// Empty before the handshake is done. Loop thread.
   TlsInfo info() const;
+  /// What ALPN chose; empty before the handshake is done, and where nothing was chosen. Loop thread.
+  std::string applicationProtocol() const;
   /// Sends what was flushed and tells the peer that nothing more comes (close_notify), after the handshake if
   /// that is still going on; writes fail from now on, reading goes on. Loop thread.
   void closeOutbound();
