@@ -106,9 +106,9 @@ struct Contexts {
     const TlsTrust trust = TlsTrust::fromPem(credentials().root.pem());
     const TlsVersion newest = mode.isTls12 ? TlsVersion::tls12 : TlsVersion::tls13;
     TlsContextBuilder server = TlsContextBuilder::forServer(credentials().server.identity());
-    server.versions(TlsVersion::tls12, newest).alpn({"one", "two"}).trust(trust);
+    server.versions(TlsVersion::tls12, newest).alpn({"one", "two"});
     server.identity("*.example.org", credentials().server.identity());
-    if (mode.asksForCertificate) server.clientAuth(TlsClientAuth::required);
+    if (mode.asksForCertificate) server.clientAuth(TlsClientAuth::required).trust(trust);
     TlsContextBuilder client = TlsContextBuilder::forClient();
     client.trust(trust).alpn({"two"}).resumption(mode.resumes);
     client.identity(credentials().client.identity());

@@ -209,13 +209,9 @@ Result<void> ContextCore::setUp(SSL_CTX* ctx, Snapshot& snapshot, const std::str
                                   : settings.trust->kind() != TlsTrust::Kind::insecure;
   std::string believed;
   if (settings.trust) {
-    if (Result<void> good = useTrust(ctx, *settings.trust, isServer_); !good) return good;
-    believed = settings.trust->source();
-    if (settings.trust->kind() == TlsTrust::Kind::file) {
-      Result<std::string> text = readFile(believed);
-      if (!text) return text.error();
-      believed = std::move(*text);
-    }
+    Result<std::string> text = useTrust(ctx, *settings.trust, isServer_);
+    if (!text) return text.error();
+    believed = std::move(*text);
   }
   int mode = SSL_VERIFY_NONE;
   if (verifies) mode = SSL_VERIFY_PEER | SSL_VERIFY_CLIENT_ONCE;

@@ -191,11 +191,13 @@ Result<void> useIdentity(SSL_CTX* ctx, const TlsIdentity& identity) {
   return {};
 }
 
-Result<void> useTrust(SSL_CTX* ctx, const TlsTrust& trust, bool tellClients) {
-  if (trust.kind() == TlsTrust::Kind::insecure) return {};
+Result<std::string> useTrust(SSL_CTX* ctx, const TlsTrust& trust, bool tellClients) {
+  if (trust.kind() == TlsTrust::Kind::insecure) return std::string();
   if (trust.kind() == TlsTrust::Kind::system) {
-    SSL_CTX_set_default_verify_paths(ctx);
-    return {};
+    if (SSL_CTX_set_default_verify_paths(ctx) != 1) {
+      return credentialsError("what the system trusts", "cannot be used: " + takeReason());
+    }
+    return std::string();
   }
   Result<Source> source = sourceOf(trust.kind() == TlsTrust::Kind::file, trust.source(), "trust");
   if (!source) return source.error();
@@ -203,11 +205,13 @@ Result<void> useTrust(SSL_CTX* ctx, const TlsTrust& trust, bool tellClients) {
   if (!found) return found.error();
   X509_STORE* store = SSL_CTX_get_cert_store(ctx);
   for (const X509Ptr& each : *found) {
-    X509_STORE_add_cert(store, each.get());
+    if (X509_STORE_add_cert(store, each.get()) != 1) {
+      return credentialsError(source->name, "has a certificate that is refused: " + takeReason());
+    }
     if (tellClients) SSL_CTX_add_client_CA(ctx, each.get());
   }
   ERR_clear_error();
-  return {};
+  return std::move(source->text);
 }
 
 TlsCertificate describe(X509* certificate) {

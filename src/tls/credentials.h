@@ -19,7 +19,8 @@ Result<std::string> readFile(const std::string& path);
 /// Reads `identity` and makes it the one of `ctx`.
 Result<void> useIdentity(SSL_CTX* ctx, const TlsIdentity& identity);
 /// `ctx` believes these from now on. `tellClients`: they are told whom we believe.
-Result<void> useTrust(SSL_CTX* ctx, const TlsTrust& trust, bool tellClients);
+/// Gives the text that was read, empty for the system's.
+Result<std::string> useTrust(SSL_CTX* ctx, const TlsTrust& trust, bool tellClients);
 
 /// In words.
 TlsCertificate describe(X509* certificate);
