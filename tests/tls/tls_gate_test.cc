@@ -111,6 +111,35 @@ TEST_F(TlsGate, StandsBehindAPoolThatIsFull) {
   EXPECT_EQ(answered(), all.size());
 }
 
+// A first hello that only asks for another one must not let the dear second one through.
+TEST_F(TlsGate, HoldsForSecondHellosToo) {
+  const TlsContext context = serverBuilder().build();
+  char groups[] = "P-521:X25519";  // the server knows the second one only
+  for (int i = 0; i < 10; ++i) {
+    One& one = connect(context);
+    one.client = RawTls(RawTls::Role::client);
+    SSL_ctrl(one.client.ssl(), SSL_CTRL_SET_GROUPS_LIST, 0, groups);
+    one.client.handshake();
+  }
+  loop->runNow();
+  for (const auto& each : all) sendHello(*each);
+  for (int turn = 0; turn < 30; ++turn) loop->runNow();
+  ASSERT_EQ(answered(), all.size());
+  for (const auto& each : all) {
+    char answer[4096];
+    const ssize_t size = ::read(each->peer.get(), answer, sizeof answer);
+    ASSERT_GT(size, 0);
+    each->client.feed({answer, static_cast<std::size_t>(size)});
+    ASSERT_FALSE(each->client.handshake()) << "it was asked for another hello";
+    sendHello(*each);
+  }
+
+  loop->runNow();
+  EXPECT_LE(answered(), 2u);
+  for (int turn = 0; turn < 30; ++turn) loop->runNow();
+  EXPECT_EQ(answered(), all.size());
+}
+
 TEST_F(TlsGate, DoesNotWaitForThoseWhoHaveGone) {
   const TlsContext context = serverBuilder().build();
   for (int i = 0; i < 10; ++i) connect(context);
