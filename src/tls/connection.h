@@ -15,6 +15,7 @@
 #include "tls/context_core.h"
 #include "tls/held_writes.h"
 #include "tls/session.h"
+#include "tls/warm_sessions.h"
 
 #include <millrace/base/attribute_map.h>
 #include <millrace/channel/channel.h>
@@ -96,6 +97,7 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   void handshakeTimedOut();
 
   // --- connection_data.cc: afterwards ---
+  void useSession();
   void readPlaintext();
   bool afterRead(Session::Step step);
   void peerClosed();
@@ -120,6 +122,7 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   Context* ctx_ = nullptr;
   std::unique_ptr<ClientHelloReader> hello_;
   std::optional<Session> session_;
+  WarmSessions::Place warm_;
   ByteBuf early_;             // came while the session was away
   std::size_t inRecord_ = 0;  // ciphertext that has brought no plaintext yet
   HeldWrites held_;

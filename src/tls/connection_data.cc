@@ -60,8 +60,13 @@ void Connection::readComplete() {
   if (ctx_ != nullptr) ctx_->fireChannelReadComplete();
 }
 
+inline void Connection::useSession() {
+  if (!warm_.isTaken()) WarmSessions::use(channel().loop(), *session_, warm_);
+}
+
 void Connection::readPlaintext() {
   const std::shared_ptr<Connection> alive = shared_from_this();
+  useSession();
   inRecord_ += session_->buffered();
   for (bool goesOn = session_->buffered() != 0; goesOn;) {
     // Plaintext is never longer than its ciphertext.
@@ -149,6 +154,7 @@ void Connection::flush() {
 void Connection::seal(std::size_t budget) {
   if (isSending_ || (roundUnderWay_ && budget != kNoLimit)) return;
   const std::shared_ptr<Connection> alive = shared_from_this();
+  useSession();
   do {
     std::size_t left = budget;
     while (held_.flushed() != 0 && left != 0) {
@@ -363,6 +369,7 @@ void Connection::removed() {
   const Error why(Errc::closed, "TLS", "its handler was removed");
   Channel& left = channel();
   setReadPause(Channel::ReadPause::automatic);
+  warm_.leave();
   Context* ctx = std::exchange(ctx_, nullptr);
   if (!failure_) failure_ = why;
   for (const Promise<void>& each : std::exchange(sealed_, {})) each.tryFailure(failure_);

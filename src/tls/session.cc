@@ -144,6 +144,20 @@ void Session::resume(const SslSessionPtr& session) {
   if (session) SSL_set_session(ssl_.get(), session.get());
 }
 
+void Session::keepBuffers(bool keeps) noexcept {
+  if (keeps) {
+    SSL_clear_mode(ssl_.get(), SSL_MODE_RELEASE_BUFFERS);
+    return;
+  }
+  SSL_set_mode(ssl_.get(), SSL_MODE_RELEASE_BUFFERS);
+  SSL_free_buffers(
+      ssl_.get());  // with half a record in them it does nothing, and the mode does it later
+}
+
+bool Session::keepsBuffers() const noexcept {
+  return (SSL_get_mode(ssl_.get()) & SSL_MODE_RELEASE_BUFFERS) == 0;
+}
+
 void Session::feed(ByteBuf&& ciphertext) {
   if (!input_) {
     input_ = std::move(ciphertext);

@@ -53,6 +53,10 @@ class Session {
   /// Where buffers come from; null: the heap, for other threads than the loop's.
   void allocateBy(Context* ctx) noexcept { ctx_ = ctx; }
 
+  /// Whether OpenSSL keeps its buffers between two records; it gives them back as soon as it can.
+  void keepBuffers(bool keeps) noexcept;
+  bool keepsBuffers() const noexcept;
+
   void feed(ByteBuf&& ciphertext);
   /// Bytes that were fed and not yet looked at.
   std::size_t buffered() const noexcept { return input_.readableBytes(); }
