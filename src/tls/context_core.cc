@@ -175,15 +175,18 @@ Result<SslCtxPtr> ContextCore::loadOne(Snapshot& snapshot, const TlsIdentity* id
   SslCtxPtr ctx(SSL_CTX_new(isServer_ ? TLS_server_method() : TLS_client_method()));
   if (!ctx) return credentialsError("OpenSSL", "gives no context: " + takeReason());
   SSL_CTX_set_ex_data(ctx.get(), coreIndex(), this);
-  if (Result<void> good = setUp(ctx.get(), snapshot, name); !good) return good.error();
+  std::string believed;
+  if (Result<void> good = setUp(ctx.get(), snapshot, believed); !good) return good.error();
   if (identity != nullptr) {
     if (Result<void> good = useIdentity(ctx.get(), *identity); !good) return good.error();
   }
+  setScope(ctx.get(), snapshot, name, believed);
   setUpCallbacks(ctx.get(), snapshot);
   return ctx;
 }
 
-Result<void> ContextCore::setUp(SSL_CTX* ctx, Snapshot& snapshot, const std::string& name) {
+// `believed`: what is trusted, as it was read.
+Result<void> ContextCore::setUp(SSL_CTX* ctx, const Snapshot& snapshot, std::string& believed) {
   const Settings& settings = snapshot.settings;
   SSL_CTX_set_min_proto_version(ctx, numberOf(settings.oldest));
   SSL_CTX_set_max_proto_version(ctx, numberOf(settings.newest));
@@ -207,7 +210,6 @@ Result<void> ContextCore::setUp(SSL_CTX* ctx, Snapshot& snapshot, const std::str
 
   const bool verifies = isServer_ ? settings.clientAuth != TlsClientAuth::none
                                   : settings.trust->kind() != TlsTrust::Kind::insecure;
-  std::string believed;
   if (settings.trust) {
     Result<std::string> text = useTrust(ctx, *settings.trust, isServer_);
     if (!text) return text.error();
@@ -223,21 +225,20 @@ Result<void> ContextCore::setUp(SSL_CTX* ctx, Snapshot& snapshot, const std::str
   X509_VERIFY_PARAM_set_flags(param, X509_V_FLAG_PARTIAL_CHAIN | X509_V_FLAG_TRUSTED_FIRST);
   X509_VERIFY_PARAM_set_hostflags(
       param, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS | X509_CHECK_FLAG_NEVER_CHECK_SUBJECT);
+  return {};
+}
 
-  // A session goes on only where the same name is served and the same peers are believed, and a client's
-  // only while it shows the same certificate.
-  std::string scope = name + '\n' + std::to_string(mode) + '\n' + believed;
-  if (!isServer_ && settings.identity) {
-    const TlsIdentity& own = *settings.identity;
-    Result<std::string> shown = own.isFile() ? readFile(own.chain()) : own.chain();
-    if (!shown) return shown.error();
-    scope += '\n' + *shown;
-  }
+// A session goes on only where the same name is served and the same peers are believed, and a client's
+// only while it shows the same certificate.
+void ContextCore::setScope(SSL_CTX* ctx, Snapshot& snapshot, const std::string& name,
+                           const std::string& believed) const {
+  std::string scope = name + '\n' + std::to_string(SSL_CTX_get_verify_mode(ctx)) + '\n' + believed;
+  const X509* shown = isServer_ ? nullptr : SSL_CTX_get0_certificate(ctx);
+  if (shown != nullptr) scope += '\n' + bytesOf(shown);
   unsigned char id[SHA256_DIGEST_LENGTH];
   SHA256(reinterpret_cast<const unsigned char*>(scope.data()), scope.size(), id);
   SSL_CTX_set_session_id_context(ctx, id, sizeof id);
   if (name.empty()) snapshot.scope.assign(reinterpret_cast<const char*>(id), sizeof id);
-  return {};
 }
 
 void ContextCore::setUpCallbacks(SSL_CTX* ctx, const Snapshot& snapshot) {

@@ -73,7 +73,9 @@ class ContextCore {
   Result<std::shared_ptr<const Snapshot>> load(const Settings& settings);
   Result<SslCtxPtr> loadOne(Snapshot& snapshot, const TlsIdentity* identity,
                             const std::string& name);
-  Result<void> setUp(SSL_CTX* ctx, Snapshot& snapshot, const std::string& name);
+  Result<void> setUp(SSL_CTX* ctx, const Snapshot& snapshot, std::string& believed);
+  void setScope(SSL_CTX* ctx, Snapshot& snapshot, const std::string& name,
+                const std::string& believed) const;
   void setUpCallbacks(SSL_CTX* ctx, const Snapshot& snapshot);
 
   const bool isServer_;

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <ctime>
 #include <fstream>
+#include <openssl/crypto.h>
 #include <openssl/err.h>
 #include <openssl/pem.h>
 #include <openssl/x509v3.h>
@@ -30,8 +31,13 @@ std::string timeText(const ASN1_TIME* time) {
   return {text, size};
 }
 
-/// The PEM text of an identity or trust, and how to name it in an error.
+/// The PEM text of an identity or trust, and how to name it in an error. It may be a key: it does not stay in memory.
 struct Source {
+  Source(std::string called, std::string pem) : name(std::move(called)), text(std::move(pem)) {}
+  Source(Source&&) = default;
+  Source& operator=(Source&&) = delete;
+  ~Source() { OPENSSL_cleanse(text.data(), text.size()); }
+
   std::string name;
   std::string text;
 };
@@ -157,6 +163,15 @@ Result<std::string> readFile(const std::string& path) {
   }
   text.resize(static_cast<std::size_t>(size));
   return text;
+}
+
+std::string bytesOf(const X509* certificate) {
+  unsigned char* made = nullptr;
+  const int size = i2d_X509(certificate, &made);
+  std::string bytes(reinterpret_cast<const char*>(made),
+                    size < 0 ? 0 : static_cast<std::size_t>(size));
+  OPENSSL_free(made);
+  return bytes;
 }
 
 Result<void> useIdentity(SSL_CTX* ctx, const TlsIdentity& identity) {

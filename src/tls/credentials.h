@@ -22,6 +22,8 @@ Result<void> useIdentity(SSL_CTX* ctx, const TlsIdentity& identity);
 /// Gives the text that was read, empty for the system's.
 Result<std::string> useTrust(SSL_CTX* ctx, const TlsTrust& trust, bool tellClients);
 
+/// As peers see it (DER).
+std::string bytesOf(const X509* certificate);
 /// In words.
 TlsCertificate describe(X509* certificate);
 

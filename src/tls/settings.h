@@ -29,7 +29,7 @@ struct Settings {
   std::vector<std::string> alpn;
   TlsVersion oldest = TlsVersion::tls12;
   TlsVersion newest = TlsVersion::tls13;
-  std::string ciphers12 = "ECDHE+AESGCM:ECDHE+CHACHA20";
+  std::string ciphers12 = "ECDHE+AESGCM+AES128:ECDHE+AESGCM:ECDHE+CHACHA20";
   std::string ciphers13 =
       "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256";
   std::string groups = "X25519:P-256:P-384";

@@ -5,7 +5,12 @@
 #include "tls/tls_fixture.h"
 #include "tls/tls_questions.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <atomic>
+#include <functional>
+#include <thread>
 
 namespace millrace {
 namespace {
@@ -205,6 +210,39 @@ TEST_F(TlsReload, WithOtherSettingsTakesThem) {
   TlsPair pair(server, client);
   pair.carry();
   EXPECT_EQ(infoOf(pair.client()).protocol, "TLSv1.2");
+}
+
+// Reloads come one after the other, and every connection gets the whole of one of them: certificate and version.
+TEST_F(TlsReload, AgainstAReloadLeavesOneOfThemWhole) {
+  constexpr int kTimes = 20;
+  const TestCertificate next = testRoot().issue({.commonName = "two", .names = "DNS:localhost"});
+  const auto only = [](const TestCertificate& certificate, TlsVersion version) {
+    return TlsContextBuilder::forServer(
+               TlsIdentity::fromPem(certificate.chain(), certificate.keyPem()))
+        .versions(version, version);
+  };
+  const TlsContextBuilder one = only(leaf(), TlsVersion::tls12);
+  const TlsContextBuilder two = only(next, TlsVersion::tls13);
+  ASSERT_TRUE(server.reload(one).ok());
+
+  std::atomic<int> good{0};
+  const auto again = [&](const TlsContextBuilder& which) {
+    for (int i = 0; i < kTimes; ++i) good += server.reload(which).ok() ? 1 : 0;
+  };
+  std::thread first(again, std::cref(one));
+  std::thread second(again, std::cref(two));
+  std::vector<std::string> seen;
+  for (int i = 0; i < kTimes; ++i) {
+    TlsPair pair(server, believer().build());
+    pair.carry();
+    seen.push_back(peerOf(pair.client()) + " " + infoOf(pair.client()).protocol);
+  }
+  first.join();
+  second.join();
+
+  EXPECT_EQ(good, 2 * kTimes);
+  EXPECT_EQ(server.figures().reloads, 2U * kTimes + 1);
+  EXPECT_THAT(seen, testing::Each(testing::AnyOf("CN=one TLSv1.2", "CN=two TLSv1.3")));
 }
 
 TEST_F(TlsReload, MakesNoServerOfAClient) {
