@@ -25,15 +25,16 @@ class PlainWire {
   int fd_ = -1;
 };
 
+struct StreamShape {
+  uint16_t port = 0;
+  size_t connections = 1;
+  size_t size = 64;
+  size_t pipeline = 1;
+};
+
 template <class Wire>
 class BasicStreamLoad {
  public:
-  struct Shape {
-    uint16_t port = 0;
-    size_t connections = 1;
-    size_t size = 64;
-    size_t pipeline = 1;
-  };
   /// How long to run; without `ns`, until every connection has sent `perConnection` messages.
   struct Plan {
     int64_t warmNs = 0;
@@ -47,7 +48,7 @@ class BasicStreamLoad {
   };
 
   /// Connects, 64 at a time; every connection has had one message echoed when it returns.
-  explicit BasicStreamLoad(const Shape& shape)
+  explicit BasicStreamLoad(const StreamShape& shape)
       : shape_(shape),
         window_(shape.size * shape.pipeline),
         pattern_(std::max(window_, kReadSize)),
@@ -237,7 +238,7 @@ class BasicStreamLoad {
     return stamps_[connection.index * shape_.pipeline + message % shape_.pipeline];
   }
 
-  const Shape shape_;
+  const StreamShape shape_;
   const size_t window_;
   Pattern pattern_;
   std::vector<char> buffer_;
