@@ -30,12 +30,6 @@ int sessionIndex() {
   return index;
 }
 
-/// What others left in OpenSSL's queue of this thread would be taken for ours. Clearing walks through all
-/// of it, even if it is empty; looking does not.
-void forgetOldErrors() {
-  if (ERR_peek_error() != 0) ERR_clear_error();
-}
-
 }  // namespace
 
 const std::string* peerOf(const SSL* ssl) {
@@ -52,6 +46,7 @@ struct Session::Bio {
     BIO_clear_retry_flags(bio);
     const std::size_t count = std::min(size, session.input_.readableBytes());
     if (count == 0 || session.isFlooded_) {
+      session.isStarved_ = true;
       BIO_set_retry_read(bio);
       return -1;
     }
@@ -95,6 +90,8 @@ Session::Session(SSL_CTX* ctx, bool isServer) : ssl_(SSL_new(ctx)) {
   BIO_set_data(bio, this);
   SSL_set_bio(ssl_.get(), bio, bio);
   SSL_set_ex_data(ssl_.get(), sessionIndex(), this);
+  SSL_set_msg_callback(ssl_.get(), &onMessage);
+  SSL_set_msg_callback_arg(ssl_.get(), this);
   if (isServer) {
     SSL_set_accept_state(ssl_.get());
   } else {
@@ -177,22 +174,20 @@ void Session::append(const char* data, std::size_t size) {
   expected_ -= std::min(expected_, size);
 }
 
+// What others left in OpenSSL's queue of this thread must not be taken for ours. Looking at the queue before each
+// call costs a thirtieth of a short message, so it is not asked: whether OpenSSL ran out of input, and what the
+// peer's last alert was, we know ourselves.
 Session::Step Session::stepOf(int result) {
-  switch (SSL_get_error(ssl_.get(), result)) {
-    case SSL_ERROR_NONE:
-      return Step::done;
-    case SSL_ERROR_WANT_READ:
-      if (!isFlooded_) return Step::wantsInput;
-      reason_ = "more new keys and tickets than it sends data for";
-      return Step::failed;
-    case SSL_ERROR_ZERO_RETURN:
-      if (isHandshakeDone_) return Step::closed;
-      reason_ = "the peer said close_notify in the handshake";
-      return Step::failed;
-    default:
-      noteFailure();
-      return Step::failed;
+  if (result == 1) return Step::done;
+  if (isStarved_ && !isFlooded_) return Step::wantsInput;
+  noteFailure();
+  if (isFlooded_) {
+    reason_ = "more new keys and tickets than it sends data for";
+  } else if (lastAlert_ == SSL_AD_CLOSE_NOTIFY) {
+    if (isHandshakeDone_) return Step::closed;
+    reason_ = "the peer said close_notify in the handshake";
   }
+  return Step::failed;
 }
 
 void Session::noteFailure() {
@@ -208,22 +203,25 @@ void Session::noteFailure() {
 
 Session::Step Session::handshake() {
   expected_ = kHandshakeRoom;
+  isStarved_ = false;
   ERR_clear_error();
   const Step step = stepOf(SSL_do_handshake(ssl_.get()));
   if (step == Step::done) {
     isHandshakeDone_ = true;
     openSince_ = Clock::real().nanos();
-    SSL_set_msg_callback(ssl_.get(), &onMessage);
-    SSL_set_msg_callback_arg(ssl_.get(), this);
   }
   return step;
 }
 
-// Counts what a peer can make us do without sending any data.
-void Session::onMessage(int isWritten, int, int contentType, const void*, std::size_t, SSL*,
-                        void* self) {
-  if (isWritten != 0 || contentType != SSL3_RT_HANDSHAKE) return;
+// Notes alerts, and counts what a peer can make us do without sending any data.
+void Session::onMessage(int isWritten, int, int contentType, const void* data, std::size_t size,
+                        SSL*, void* self) {
+  if (isWritten != 0) return;
   auto& session = *static_cast<Session*>(self);
+  if (contentType == SSL3_RT_ALERT && size == 2) {
+    session.lastAlert_ = static_cast<const std::uint8_t*>(data)[1];
+  }
+  if (contentType != SSL3_RT_HANDSHAKE || !session.isHandshakeDone_) return;
   ++session.messages_;
   const std::int64_t age = Clock::real().nanos() - session.openSince_;
   const std::uint64_t allowed = kFreeMessages + session.bytesRead_ / kBytesPerMessage +
@@ -233,10 +231,10 @@ void Session::onMessage(int isWritten, int, int contentType, const void*, std::s
 
 Session::Step Session::read(ByteBuf& into) {
   expected_ = 0;
+  isStarved_ = false;
   while (into.writableBytes() != 0) {
     const std::span<std::byte> room = into.writable();
     std::size_t got = 0;
-    forgetOldErrors();
     const int result = SSL_read_ex(ssl_.get(), room.data(), room.size(), &got);
     if (result != 1) return stepOf(result);
     into.advance(got);
@@ -252,11 +250,10 @@ Session::Step Session::write(std::span<const std::byte> plaintext, std::size_t m
   expected_ = whole + (whole / kRecord + 1) * kRecordOverhead;
   while (!plaintext.empty()) {
     std::size_t written = 0;
-    forgetOldErrors();
     const int result = SSL_write_ex(ssl_.get(), plaintext.data(), plaintext.size(), &written);
     if (result != 1) {
-      const Step step = stepOf(result);
-      return step == Step::wantsInput ? Step::failed : step;
+      noteFailure();
+      return Step::failed;
     }
     plaintext = plaintext.subspan(written);
   }

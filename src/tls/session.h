@@ -113,6 +113,8 @@ class Session {
   std::int64_t openSince_ = 0;
   bool isHandshakeDone_ = false;
   bool isFlooded_ = false;
+  int lastAlert_ = -1;      // of the peer
+  bool isStarved_ = false;  // OpenSSL asked for input, in the step under way, and there was none
   std::string peer_;        // key of the store, see peerOf()
   std::string serverName_;  // SNI, of either side
   std::string reason_;      // of a failure

@@ -9,6 +9,12 @@
 namespace millrace {
 namespace {
 
+/// As somebody does who does not look at what OpenSSL tells him.
+void leaveAnError() {
+  ERR_new();
+  ERR_set_error(ERR_LIB_USER, 1, nullptr);
+}
+
 TEST(TlsReading, SeesCloseNotifyThatCameWithTheLastMessage) {
   TlsPair pair;
   pair.carry();
@@ -43,14 +49,42 @@ TEST(TlsReading, IsNotMisledByErrorsThatOthersLeftOnTheThread) {
   pair.client().writeOutbound(ByteBuf::of("hello"));
 
   for (const char each : pair.client().outboundText()) {
-    ERR_new();
-    ERR_set_error(ERR_LIB_USER, 1, nullptr);
+    leaveAnError();
     pair.server().writeInbound(ByteBuf::of(std::string(1, each)));
   }
   ERR_clear_error();
 
   EXPECT_EQ(pair.serverSaw.text, "hello");
   EXPECT_TRUE(pair.serverSaw.errors.empty());
+}
+
+TEST(TlsReading, KnowsTheEndFromErrorsThatOthersLeftOnTheThread) {
+  TlsPair pair;
+  pair.carry();
+  pair.client().run([&] { return pair.client().Channel::close(); });
+
+  leaveAnError();
+  pair.server().writeInbound(ByteBuf::of(pair.client().outboundText()));
+  ERR_clear_error();
+
+  EXPECT_TRUE(pair.serverSaw.has("close"));
+  EXPECT_TRUE(pair.serverSaw.errors.empty());
+}
+
+TEST(TlsReading, SaysWhatIsWrongAndNotWhatOthersDidWrong) {
+  TlsPair pair;
+  pair.carry();
+  pair.client().writeOutbound(ByteBuf::of("hello"));
+  std::string bytes = pair.client().outboundText();
+  bytes.back() = static_cast<char>(bytes.back() ^ 1);
+
+  leaveAnError();
+  pair.server().writeInbound(ByteBuf::of(bytes));
+  ERR_clear_error();
+
+  ASSERT_EQ(pair.serverSaw.errors.size(), 1u);
+  EXPECT_NE(pair.serverSaw.errors[0].message().find("bad record mac"), std::string::npos)
+      << pair.serverSaw.errors[0].message();
 }
 
 }  // namespace
