@@ -271,6 +271,11 @@ void Connection::abandon(const Error& why) {
   }
 }
 
+void Connection::giveUp(const Error& why) {
+  abandon(why);
+  if (ctx_ != nullptr) failHeld(why);
+}
+
 void Connection::fail(const Error& why) {
   if (ctx_ == nullptr || stage_ == Stage::failed || stage_ == Stage::gone) return;
   const std::shared_ptr<Connection> alive = shared_from_this();
@@ -290,6 +295,8 @@ void Connection::fail(const Error& why) {
     keep->closeGracefully();
   } else if (ctx_ != nullptr) {
     ctx_->close();
+  } else {
+    keep->close();  // whoever removed us must not go on in the clear
   }
 }
 

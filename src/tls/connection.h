@@ -91,6 +91,7 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   void finishStep(Session::Step step);
   void handshakeDone();
   void abandon(const Error& why);
+  void giveUp(const Error& why);
   void fail(const Error& why);
   void alert(std::uint8_t description);
   void setTimer(Duration limit, void (Connection::*then)());

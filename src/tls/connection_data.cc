@@ -85,6 +85,11 @@ void Connection::readPlaintext() {
     }
     goesOn = afterRead(step);
   }
+  // What could not be written meanwhile.
+  if (isGone() || saidClose_ || (held_.flushed() == 0 && !endsLater_)) return;
+  if (held_.flushed() != 0) seal(kRound);
+  if (endsLater_ && !isGone()) endOutput();
+  if (ctx_ != nullptr) ctx_->flush();
 }
 
 bool Connection::afterRead(Session::Step step) {
@@ -128,7 +133,9 @@ bool Connection::inputShutdown() {
     return ctx_ == nullptr;
   }
   if (stage_ != Stage::failed) {
-    fail(Error(Errc::closed, "TLS handshake", who() + " has ended its stream"));
+    const ChannelPtr keep(&channel());
+    giveUp(Error(Errc::closed, "TLS handshake", who() + " has ended its stream"));
+    keep->close();
   }
   return ctx_ == nullptr;
 }
@@ -154,6 +161,7 @@ void Connection::flush() {
 void Connection::seal(std::size_t budget) {
   if (isSending_ || (roundUnderWay_ && budget != kNoLimit)) return;
   const std::shared_ptr<Connection> alive = shared_from_this();
+  if (!session_->mayWrite()) return;
   useSession();
   do {
     std::size_t left = budget;
@@ -247,9 +255,11 @@ void Connection::sendSealed(bool goesOn) {
 
 bool Connection::sendOutput() {
   if (!session_->hasOutput()) return true;
+  const bool wasSending = std::exchange(isSending_, true);  // as in seal()
   session_->output([this](ByteBuf&& bytes) {
     if (ctx_ != nullptr) ctx_->write(Message(std::move(bytes)));
   });
+  isSending_ = wasSending;
   if (ctx_ != nullptr) ctx_->flush();
   return ctx_ != nullptr;
 }
@@ -258,13 +268,14 @@ bool Connection::sendOutput() {
 
 void Connection::close(Promise<void>&& done) {
   const std::shared_ptr<Connection> alive = shared_from_this();
+  const ChannelPtr keep(&channel());
   if (stage_ != Stage::open || (saidClose_ && closeIsSent_ && gotClose_)) {
     if (stage_ != Stage::failed && stage_ != Stage::gone && stage_ != Stage::open) {
-      const Error why(Errc::closed, "TLS handshake", "the channel is closed");
-      abandon(why);
-      if (ctx_ != nullptr) failHeld(why);
+      giveUp(Error(Errc::closed, "TLS handshake", "the channel is closed"));
     }
-    if (ctx_ != nullptr) ctx_->close(std::move(done));
+    if (ctx_ != nullptr) return ctx_->close(std::move(done));
+    keep->close();  // a handler has removed us meanwhile
+    done.trySuccess();
     return;
   }
   closers_.push_back(std::move(done));
@@ -281,8 +292,8 @@ void Connection::close(Promise<void>&& done) {
 
 void Connection::endOutput() {
   if (stage_ != Stage::open || saidClose_) return;
-  if (isSending_) {
-    endsLater_ = true;  // behind what is being sent
+  if (isSending_ || !session_->mayWrite()) {
+    endsLater_ = true;  // behind what is being sent, or when it can be
     return;
   }
   if (held_.flushed() != 0) seal(kNoLimit);
@@ -297,9 +308,7 @@ void Connection::closingGracefully() {
   isLeaving_ = true;
   if (stage_ == Stage::open) return endOutput();
   if (stage_ == Stage::idle || stage_ == Stage::failed || stage_ == Stage::gone) return;
-  const Error why(Errc::closed, "TLS handshake", "the channel closes");
-  abandon(why);
-  if (ctx_ != nullptr) failHeld(why);
+  giveUp(Error(Errc::closed, "TLS handshake", "the channel closes"));
 }
 
 void Connection::endOutputLater() {
@@ -350,17 +359,15 @@ void Connection::inactive() {
   const std::shared_ptr<Connection> alive = shared_from_this();
   const Error cause = channel().closeCause();
   if (stage_ == Stage::open) {
-    const bool isCut = !gotClose_ && !isLeaving_ && !cause;
+    const bool isCut = !gotClose_ && !isLeaving_ && !inputEnded_ && !cause;
     // From here on nothing is taken any more.
     failure_ = cause ? cause : Error(Errc::closed, "write", "TLS to " + who());
     stage_ = Stage::gone;
     if (isCut) ctx_->fireExceptionCaught(Error(make_error_code(TlsErrc::truncated), "TLS", who()));
     if (ctx_ != nullptr) failHeld(failure_);
   } else if (stage_ != Stage::failed && stage_ != Stage::gone && stage_ != Stage::idle) {
-    const Error why =
-        cause ? cause : Error(Errc::closed, "TLS handshake", who() + " has closed the connection");
-    abandon(why);
-    if (ctx_ != nullptr) failHeld(why);
+    giveUp(cause ? cause
+                 : Error(Errc::closed, "TLS handshake", who() + " has closed the connection"));
   }
   for (const Promise<void>& each : std::exchange(closers_, {})) each.trySuccess();
 }
@@ -371,6 +378,7 @@ void Connection::removed() {
   setReadPause(Channel::ReadPause::automatic);
   warm_.leave();
   Context* ctx = std::exchange(ctx_, nullptr);
+  const Stage before = std::exchange(stage_, stage_ == Stage::failed ? Stage::failed : Stage::gone);
   if (!failure_) failure_ = why;
   for (const Promise<void>& each : std::exchange(sealed_, {})) each.tryFailure(failure_);
   if (timer_.valid()) timer_.cancel();
@@ -380,12 +388,13 @@ void Connection::removed() {
     done.tryFailure(failure_);
   }
   handshake_.tryFailure(failure_);
+  // Somebody has asked for a close, and we are not there any more to see to it.
+  if (isClosing_ && left.isOpen()) left.close();
   for (const Promise<void>& each : std::exchange(closers_, {})) each.trySuccess();
   // The session stays: it may be on the stack, or a thread of the pool may work on it.
   ByteBuf unread = hello_ ? hello_->takeBytes() : ByteBuf();
-  if (stage_ == Stage::queued) unread = session_->takeInput();
+  if (before == Stage::queued) unread = session_->takeInput();
   hello_.reset();
-  if (stage_ != Stage::failed) stage_ = Stage::gone;
   if (!left.isOpen()) return;
   if (unread) ctx->fireChannelRead(Message(std::move(unread)));
 }

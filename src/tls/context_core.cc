@@ -153,7 +153,7 @@ Result<void> ContextCore::reload(const Settings* settings) {
 
 Result<std::shared_ptr<const Snapshot>> ContextCore::load(const Settings& settings) {
   Settings kept = settings;
-  kept.ticketKeys.clear();  // the secrets are where they are used, and nowhere else
+  wipe(kept.ticketKeys);  // the secrets are where they are used, and nowhere else
   auto snapshot = std::make_shared<Snapshot>(kept);
   snapshot->marks = marksOfFiles(settings);
   snapshot->alpn = wireForm(settings.alpn);

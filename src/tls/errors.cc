@@ -38,12 +38,15 @@ const std::error_category& tlsErrorCategory() noexcept {
 
 namespace tls {
 
+void wipe(std::vector<std::string>& secrets) noexcept {
+  for (std::string& each : secrets) OPENSSL_cleanse(each.data(), each.size());
+  secrets.clear();
+}
+
 std::string takeReason(int* number) {
   unsigned long chosen = 0;
   while (const unsigned long code = ERR_get_error()) {
-    const bool isFirst = chosen == 0;
-    const bool isBetter = ERR_GET_LIB(code) == ERR_LIB_SSL && ERR_GET_LIB(chosen) != ERR_LIB_SSL;
-    if (isFirst || isBetter) chosen = code;
+    if (chosen == 0 || ERR_GET_LIB(code) == ERR_LIB_SSL) chosen = code;
   }
   if (number != nullptr) *number = ERR_GET_LIB(chosen) == ERR_LIB_SSL ? ERR_GET_REASON(chosen) : 0;
   if (chosen == 0) return {};

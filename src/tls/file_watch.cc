@@ -23,11 +23,14 @@ struct TlsFileWatch::State {
   void look() {
     const std::shared_ptr<const tls::Snapshot> now = context.core().snapshot();
     std::string found = tls::marksOfFiles(now->settings);
-    if (found == now->marks || found == tried) return;
-    tried = std::move(found);  // a failure is not tried again until something changes
+    if (found == now->marks) return;
+    // A failure is tried again, since it may pass (no descriptors, a certificate that is good from now on), but
+    // told only once.
+    const bool isNews = found != tried;
+    tried = std::move(found);
     if (const Result<void> loaded = context.reload(); loaded) {
       log(LogLevel::info, "tls", "certificates were read again");
-    } else {
+    } else if (isNews) {
       log(LogLevel::error, "tls", "certificates stay as they were: ", loaded.error().message());
     }
   }

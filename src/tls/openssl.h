@@ -12,6 +12,7 @@
 #include <openssl/x509.h>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace millrace::tls {
 
@@ -30,10 +31,13 @@ using X509Ptr = std::unique_ptr<X509, Freer<&X509_free>>;
 using KeyPtr = std::unique_ptr<EVP_PKEY, Freer<&EVP_PKEY_free>>;
 using BioPtr = std::unique_ptr<BIO, Freer<&BIO_free_all>>;
 
-/// What OpenSSL's queue of errors of this thread says, such as "unknown ca"; empties it. Of several the oldest of
-/// TLS itself counts, else the oldest: a signature that is wrong is "EVP lib" first, and only then a certificate
-/// that is not good. `number` gets the reason of TLS, 0 without one.
+/// What OpenSSL's queue of errors of this thread says, such as "unknown ca"; empties it. Of several the newest of
+/// TLS itself counts, because older ones may be others', else the oldest: a signature that is wrong is "EVP lib" first,
+/// and only then a certificate that is not good. `number` gets the reason of TLS, 0 without one.
 std::string takeReason(int* number = nullptr);
+
+/// Secrets must not stay in memory that is free.
+void wipe(std::vector<std::string>& secrets) noexcept;
 
 /// For texts that a peer has a hand in: at most 253 characters, all of them printable.
 std::string printable(std::string_view text);

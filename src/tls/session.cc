@@ -147,8 +147,10 @@ void Session::keepBuffers(bool keeps) noexcept {
     return;
   }
   SSL_set_mode(ssl_.get(), SSL_MODE_RELEASE_BUFFERS);
-  SSL_free_buffers(
-      ssl_.get());  // with half a record in them it does nothing, and the mode does it later
+  // OpenSSL before 3.0.14 also frees what holds a header, or plaintext that nobody has read yet (CVE-2024-4741).
+  const bool isEmpty =
+      SSL_has_pending(ssl_.get()) == 0 && std::strcmp(SSL_rstate_string(ssl_.get()), "RH") == 0;
+  if (isEmpty) SSL_free_buffers(ssl_.get());  // else the mode does it later
 }
 
 bool Session::keepsBuffers() const noexcept {
@@ -258,6 +260,13 @@ Session::Step Session::write(std::span<const std::byte> plaintext, std::size_t m
     plaintext = plaintext.subspan(written);
   }
   return Step::done;
+}
+
+bool Session::mayWrite() {
+  if (SSL_in_init(ssl_.get()) == 0) return true;
+  std::size_t none = 0;
+  isStarved_ = false;
+  return SSL_write_ex(ssl_.get(), "", 0, &none) == 1 || !isStarved_;
 }
 
 void Session::closeNotify() {

@@ -68,6 +68,9 @@ class Session {
   /// Encrypts all of it. `more`: bytes that follow soon, so that one buffer has room for all.
   Step write(std::span<const std::byte> plaintext, std::size_t more = 0);
   void closeNotify();
+  /// False while half of a message is there that the peer sends after the handshake (a ticket, new keys): OpenSSL
+  /// writes nothing before it has the rest.
+  bool mayWrite();
 
   /// Hands each buffer of ciphertext to `take(ByteBuf&&)`.
   template <class Take>

@@ -2,6 +2,8 @@
 // What TlsContextBuilder collects.
 #pragma once
 
+#include "tls/openssl.h"
+
 #include <millrace/base/clock.h>
 #include <millrace/tls/tls_context.h>
 
@@ -14,6 +16,9 @@ namespace millrace::tls {
 
 struct Settings {
   explicit Settings(bool server) : isServer(server) {}
+  Settings(const Settings&) = default;
+  Settings& operator=(const Settings&) = delete;
+  ~Settings() { wipe(ticketKeys); }
 
   struct Named {
     std::string name;  // normal, see host_names.h

@@ -201,6 +201,7 @@ Result<void> TlsContext::reload(const TlsContextBuilder& settings) {
 void TlsContext::setTicketKeys(std::vector<std::string> secrets) {
   checkSecrets(secrets);
   core_->tickets().set(secrets);
+  tls::wipe(secrets);
 }
 
 TlsFigures TlsContext::figures() const noexcept {

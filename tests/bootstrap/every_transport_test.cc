@@ -325,11 +325,13 @@ TEST_P(EveryTransport, DrainsWithEveryAnswerWhole) {
 TEST_P(EveryTransport, ClosingAServerLeavesItsConnections) {
   Server server = serve(echoing());
   const ChannelPtr channel = connect(server, recording(log_));
+  channel->writeAndFlush(ByteBuf::of("hello"));
+  ASSERT_TRUE(log_->awaitBytes(5));  // so it was accepted
 
   ASSERT_TRUE(succeeds(server.close()));
 
-  channel->writeAndFlush(ByteBuf::of("hello"));
-  EXPECT_TRUE(log_->awaitBytes(5));
+  channel->writeAndFlush(ByteBuf::of("still here"));
+  EXPECT_TRUE(log_->awaitBytes(15));
 }
 
 // What the link or the kernel does not hold is sent although the peer has ended its own stream.

@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <sys/resource.h>
 
 namespace millrace {
 namespace {
@@ -148,7 +149,7 @@ TEST_F(TlsFiles, BehindALinkThatIsSwappedAreReadAgain) {
   EXPECT_EQ(serverOf(server), "CN=two");
 }
 
-TEST_F(TlsFiles, ThatAreWrongAreLoggedOnceAndTriedAgainWhenSomethingChanges) {
+TEST_F(TlsFiles, ThatAreWrongAreLoggedOnceAndTriedAgain) {
   TlsContext server = settings().build();
   const TlsFileWatch watch = server.watchFiles(*loop);
   const TestCertificate second = issue("second");
@@ -158,7 +159,7 @@ TEST_F(TlsFiles, ThatAreWrongAreLoggedOnceAndTriedAgainWhenSomethingChanges) {
   EXPECT_EQ(log.count(LogLevel::error), 1U);
   EXPECT_TRUE(log.contains("certificates stay as they were: TLS key " + (folder / "key.pem") +
                            " does not belong to certificate " + (folder / "chain.pem")));
-  EXPECT_EQ(server.figures().failedReloads, 1U);
+  EXPECT_EQ(server.figures().failedReloads, 3U);
   EXPECT_EQ(serverOf(server), "CN=first");
 
   folder.replace("key.pem", second.keyPem());
@@ -175,8 +176,29 @@ TEST_F(TlsFiles, ThatGoAwayLeaveEverythingAsItWas) {
   std::filesystem::remove(folder / "key.pem");
   for (int i = 0; i < 3; ++i) advance(seconds(5));
 
-  EXPECT_EQ(server.figures().failedReloads, 1U);
+  EXPECT_EQ(log.count(LogLevel::error), 1U);
+  EXPECT_EQ(server.figures().failedReloads, 3U);
   EXPECT_EQ(serverOf(server), "CN=first");
+}
+
+// Nothing changes any more when there are descriptors again.
+TEST_F(TlsFiles, ThatCouldNotBeReadForAWhileAreReadInTheEnd) {
+  TlsContext server = settings().build();
+  const TlsFileWatch watch = server.watchFiles(*loop);
+  const TestCertificate second = issue("second");
+  folder.replace("chain.pem", second.chain());
+  folder.replace("key.pem", second.keyPem());
+
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit none{0, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  advance(seconds(5));
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  ASSERT_EQ(server.figures().failedReloads, 1U);
+  advance(seconds(5));
+
+  EXPECT_EQ(serverOf(server), "CN=second");
 }
 
 TEST_F(TlsFiles, OfNamesAndTrustAreWatchedToo) {

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <openssl/err.h>
+#include <openssl/ssl.h>
 
 namespace millrace {
 namespace {
@@ -12,7 +13,7 @@ namespace {
 /// As somebody does who does not look at what OpenSSL tells him.
 void leaveAnError() {
   ERR_new();
-  ERR_set_error(ERR_LIB_USER, 1, nullptr);
+  ERR_set_error(ERR_LIB_SSL, SSL_R_CERTIFICATE_VERIFY_FAILED, nullptr);
 }
 
 TEST(TlsReading, SeesCloseNotifyThatCameWithTheLastMessage) {
@@ -83,6 +84,7 @@ TEST(TlsReading, SaysWhatIsWrongAndNotWhatOthersDidWrong) {
   ERR_clear_error();
 
   ASSERT_EQ(pair.serverSaw.errors.size(), 1u);
+  EXPECT_EQ(pair.serverSaw.errors[0].code(), TlsErrc::protocol);
   EXPECT_NE(pair.serverSaw.errors[0].message().find("bad record mac"), std::string::npos)
       << pair.serverSaw.errors[0].message();
 }

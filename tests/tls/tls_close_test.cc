@@ -245,5 +245,44 @@ TEST_F(TlsClose, LeavesNothingBehind) {
   EXPECT_EQ(server.channel().liveBuffers(), 0);
 }
 
+TEST(TlsEnds, TellATruncationOnce) {
+  TlsEnd server;
+  RawTls client(RawTls::Role::client);
+  server.talk(client);
+  server.channel().run([&] {
+    server.channel().setOption(options::allowHalfClosure, true);
+    return 0;
+  });
+
+  server.channel().endInput();
+  server.channel().run([&] {
+    server.channel().shutdownOutput();
+    return 0;
+  });
+  server.channel().runPendingTasks();
+
+  ASSERT_EQ(server.saw.errors.size(), 1U);
+  EXPECT_EQ(server.saw.errors[0].code(), TlsErrc::truncated);
+}
+
+TEST(TlsEnds, OfAPeerInTheHandshakeAreNoExceptionWithOrWithoutHalfClosure) {
+  for (const bool half : {false, true}) {
+    TlsEnd server;
+    server.channel().run([&] {
+      server.channel().setOption(options::allowHalfClosure, half);
+      return 0;
+    });
+    RawTls client(RawTls::Role::client);
+    client.handshake();
+    server.receive(client.take());
+
+    server.channel().endInput();
+
+    EXPECT_TRUE(server.saw.errors.empty()) << half;
+    EXPECT_TRUE(server.saw.has("handshake failed")) << half;
+    EXPECT_FALSE(server.channel().isOpen()) << half;
+  }
+}
+
 }  // namespace
 }  // namespace millrace

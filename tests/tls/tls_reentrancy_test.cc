@@ -171,6 +171,84 @@ TEST(TlsReentrancy, AFailureOfTheTimerMayCloseFirst) {
   EXPECT_FALSE(server.isOpen());
 }
 
+// A close that somebody has asked for is done, though the handler goes first.
+TEST(TlsReentrancy, ACloseIsNotForgottenWithTheHandler) {
+  TlsPair pair;
+  pair.carry();
+  EmbeddedChannel& channel = pair.client();
+  const Future<void> closed = channel.run([&] { return channel.Channel::close(); });
+  ASSERT_FALSE(closed.isDone());  // it waits for the peer's close_notify
+
+  channel.run([&] {
+    channel.pipeline().remove<TlsHandler>();
+    return 0;
+  });
+  channel.runPendingTasks();
+
+  EXPECT_FALSE(channel.isOpen());
+  EXPECT_TRUE(closed.isSuccess());
+}
+
+/// Removes TLS as soon as it hears that it has failed.
+class RemovesTls : public ChannelHandler {
+ public:
+  void userEventTriggered(Context& ctx, Message&& event) override {
+    const auto* end = event.as<TlsHandshakeCompletion>();
+    if (end != nullptr && !end->isSuccess()) ctx.pipeline().removeIfExists<TlsHandler>();
+  }
+  void exceptionCaught(Context& ctx, const Error&) override {
+    ctx.pipeline().removeIfExists<TlsHandler>();
+  }
+};
+
+TEST(TlsReentrancy, WhoeverRemovesTlsThatFailedDoesNotGoOnInTheClear) {
+  const TlsContext client = clientBuilder().build();
+  EmbeddedChannel closing([&](Channel& channel) {
+    channel.pipeline().emplaceLast<TlsHandler>(client, "localhost");
+    channel.pipeline().emplaceLast<RemovesTls>();
+  });
+  const Future<void> closed = closing.run([&] { return closing.Channel::close(); });
+  closing.runPendingTasks();
+  EXPECT_FALSE(closing.isOpen());
+  EXPECT_TRUE(closed.isSuccess());
+
+  const TlsContext server = serverBuilder().build();
+  EmbeddedChannel failing([&](Channel& channel) {
+    channel.pipeline().emplaceLast<TlsHandler>(server);
+    channel.pipeline().emplaceLast<RemovesTls>();
+  });
+  failing.writeInbound(ByteBuf::of("GET / HTTP/1.1\r\n"));
+  failing.runPendingTasks();
+  EXPECT_FALSE(failing.isOpen());
+}
+
+TEST(TlsReentrancy, AListenerMayEndTheOutputOfAHandlerThatIsBeingRemoved) {
+  TlsPair pair;
+  pair.carry();
+  EmbeddedChannel& channel = pair.client();
+  channel.stall();
+  bool wasCalled = false;
+  channel.run([&] {
+    auto* handler = channel.pipeline().get<TlsHandler>();
+    for (int i = 0; i < 3; ++i) {  // more than is encrypted at a time
+      Promise<void> done(channel.loop());
+      done.future().addListener([&, handler](const Result<void>&) {
+        if (!std::exchange(wasCalled, true)) handler->closeOutbound();
+      });
+      channel.Channel::write(Message(ByteBuf::of(std::string(300'000, 'x'))), std::move(done));
+    }
+    channel.Channel::flush();
+    return 0;
+  });
+
+  channel.run([&] {
+    channel.pipeline().remove<TlsHandler>();
+    return 0;
+  });
+
+  EXPECT_TRUE(wasCalled);
+}
+
 TEST(HeldWrites, DoNotGrowWhileTheyAreNeverQuiteEmpty) {
   EmbeddedChannel channel;
   channel.run([&] {

@@ -151,7 +151,7 @@ class MILLRACE_API TlsContext {
   /// or the other way round; throws std::invalid_argument where build() does.
   Result<void> reload(const TlsContextBuilder& settings);
   /// Looks every so often on `loop` whether a file has changed, and reloads, on its thread. A failure is
-  /// logged, and tried again when a file changes again. What the system trusts is not looked at. Goes on
+  /// logged once, and tried again with every look. What the system trusts is not looked at. Goes on
   /// until the handle goes, or the loop ends.
   [[nodiscard]] TlsFileWatch watchFiles(EventLoop& loop, Duration every = std::chrono::seconds(5));
   /// See TlsContextBuilder::ticketKeys(). Throws std::invalid_argument.
