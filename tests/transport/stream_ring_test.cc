@@ -176,6 +176,41 @@ TEST_P(StreamRing, MayBeEnteredInTheMiddleOfABurst) {
   EXPECT_TRUE(isOnRing(channel));
 }
 
+// Between two completions of one channel others have their turn, and may stop its reading: what it has read is
+// complete all the same. A proxy waits for that.
+TEST_P(StreamRing, TellsTheEndOfABurstThatAnotherChannelStopped) {
+  struct Relay : ChannelHandler {
+    explicit Relay(ChannelPtr to) : other(std::move(to)) {}
+    void channelRead(Context&, Message&& msg) override { other->write(std::move(msg)); }
+    void channelReadComplete(Context&) override { other->flush(); }
+    ChannelPtr other;
+  };
+  struct Stops : ChannelHandler {
+    void channelWritabilityChanged(Context& ctx) override {
+      other->setAutoRead(ctx.channel().isWritable());
+    }
+    ChannelPtr other;
+  };
+  constexpr std::size_t kSize = 6000;  // two blocks
+  auto [to, reader] =
+      link([](Channel& ch) { ch.pipeline().emplaceLast<Stops>(); },
+           [](Channel& ch) {
+             const WaterMarks marks{.low = 1, .high = 1000};
+             EXPECT_TRUE(ch.applyOption(options::waterMarks, OptionValue(marks)).ok());
+           });
+  auto [from, writer] =
+      link([other = to](Channel& ch) { ch.pipeline().emplaceLast<Relay>(other); });
+  inLoop([&, other = from, stopped = to] { stopped->pipeline().get<Stops>()->other = other; });
+  for (unsigned round = 1; round < 20; ++round) {
+    {
+      const Held held(loop());
+      writer.send(pattern(kSize, round));
+    }
+    ASSERT_TRUE(same(reader.receive(kSize), pattern(kSize, round))) << round;
+  }
+  inLoop([stopped = to] { stopped->pipeline().get<Stops>()->other = nullptr; });
+}
+
 // F72: the ring is there, but the kernel has no memory for its buffers
 TEST_P(StreamRing, WithoutBuffersGoesByReadiness) {
   static_cast<void>(group());

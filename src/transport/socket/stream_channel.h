@@ -110,6 +110,7 @@ class StreamChannel final : private IoClient, public Channel {
   void considerRing(std::size_t total);
   void ringReceived(const RingCompletion& completion);
   void takeReceived(ByteBuf&& bytes, bool moreNow);
+  void endRingBurst();
   void ringEnded(int result);
   bool hasEarly() const noexcept { return early_ != nullptr; }
   bool passEarly();
@@ -141,6 +142,7 @@ class StreamChannel final : private IoClient, public Channel {
   std::uint8_t odd_ = 0;
   Way way_ = Way::readiness;
   bool sending_ = false;          // by the ring
+  bool inRingBurst_ = false;      // channelReadComplete() follows with the ring's next completion
   bool awaited_ = false;          // deregistered, and kept alive until the ring is done
   std::uint8_t fullReads_ = 0;    // in a row, by the ring
   std::uint8_t smallBursts_ = 0;  // in a row, by readiness

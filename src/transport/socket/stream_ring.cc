@@ -138,16 +138,25 @@ inline void StreamChannel::ringReceived(const RingCompletion& completion) {
   if (__builtin_expect(completion.last, 0)) ringEnded(completion.result);
 }
 
+// A burst goes on with the next completion if that comes right away. Others have their turn in between, and may stop
+// the reading: then the burst ends before those bytes are kept for later.
 inline void StreamChannel::takeReceived(ByteBuf&& bytes, bool moreNow) {
-  if (isLingering() || !isOpen()) return;  // thrown away
-  if (!isRegistered() || hasEarly() || !beginBurst()) {
+  if (!isOpen()) return;  // thrown away
+  if (!isRegistered() || isLingering() || hasEarly() || !beginBurst()) {
+    endRingBurst();
+    if (isLingering() || !isOpen()) return;  // here, too
     if (early_ == nullptr) early_ = std::make_unique<std::vector<ByteBuf>>();
     early_->push_back(std::move(bytes));
     return;
   }
   if (isUsual()) allowSolo();
   passRead(Message(std::move(bytes)));
-  if (!moreNow || !mayContinueBurst() || !mayReadOn()) endBurst(true);
+  inRingBurst_ = moreNow && mayContinueBurst() && mayReadOn();
+  if (!inRingBurst_) endBurst(true);
+}
+
+void StreamChannel::endRingBurst() {
+  if (std::exchange(inRingBurst_, false) && isRegistered()) endBurst(true);
 }
 
 void StreamChannel::ringEnded(int result) {
