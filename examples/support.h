@@ -110,9 +110,9 @@ inline millrace::EventLoopGroup makeGroup(const Flags& flags) {
 /// "listening on 127.0.0.1:8007 (1 loop, epoll)", flushed.
 inline void announce(const millrace::SocketAddress& address, const millrace::EventLoopGroup& group,
                      const Flags& flags) {
-  const std::string engine =
-      flags.io == "automatic" ? millrace::io::automatic().type->name : flags.io;
   const std::size_t loops = group.size();
+  // What it is, not what was asked for: io_uring may be forbidden. A group on demand has no loops yet.
+  const std::string engine = loops == 0 ? flags.io : group.begin()->ioType().name;
   std::printf("listening on %s (%s, %s)\n", address.toString().c_str(),
               engine == "blocking"
                   ? "a loop for each connection"

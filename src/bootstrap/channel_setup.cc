@@ -25,11 +25,15 @@ Result<void> ChannelSetup::apply(Channel& channel) const {
 }
 
 void ChannelSetup::applyOrLog(Channel& channel) const {
+  bool hasFailed = false;
   for (const Option& each : options_) {
     if (Result<void> set = channel.applyOption(*each.key, each.value); !set) {
-      log(LogLevel::warn, "bootstrap", channel.describe(), ": ", set.error().message());
+      hasFailed = true;
+      log(hasWarned_->load() ? LogLevel::debug : LogLevel::warn, "bootstrap", channel.describe(),
+          ": ", set.error().message());
     }
   }
+  if (hasFailed) hasWarned_->store(true);
   for (const auto& each : attributes_) each(channel.attributes());
 }
 

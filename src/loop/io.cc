@@ -107,7 +107,12 @@ IoFactory automatic() {
   const char* wanted = std::getenv("MILLRACE_IO");
   if (wanted == nullptr || *wanted == '\0' || std::string_view(wanted) == "automatic")
     return epoll();
-  return byName(wanted);
+  try {
+    return byName(wanted);
+  } catch (const std::invalid_argument& unknown) {
+    throw std::invalid_argument(std::string("the environment variable MILLRACE_IO: ") +
+                                unknown.what());
+  }
 }
 
 }  // namespace io

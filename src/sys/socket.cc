@@ -64,7 +64,16 @@ Result<std::pair<Fd, Fd>> openSocketPair(SocketType type) {
 
 Result<void> bindSocket(int fd, const SocketAddress& address) {
   if (calls().bind(fd, address.raw(), address.rawSize()) == 0) return {};
-  return Error::fromErrno(errno, "bind", address.toString());
+  const int error = errno;
+  const char* remedy = "";
+  if (address.isInet() && error == EADDRINUSE) {
+    remedy = " (somebody has it already; port 0 takes one that is free)";
+  } else if (error == EADDRNOTAVAIL) {
+    remedy = " (no address of this machine)";
+  } else if (address.isInet() && error == EACCES) {
+    remedy = " (ports below 1024 need a right of their own, CAP_NET_BIND_SERVICE)";
+  }
+  return Error::fromErrno(error, "bind", address.toString() + remedy);
 }
 
 Result<void> listenSocket(int fd, int backlog) {

@@ -18,11 +18,10 @@ namespace {
 
 constexpr unsigned kAlways =
     IORING_SETUP_CQSIZE | IORING_SETUP_CLAMP | IORING_SETUP_SUBMIT_ALL | IORING_SETUP_TASKRUN_FLAG;
-/// From the newest kernels down: 6.1, 6.0, 5.19.
+/// From the newest kernels down: 6.1, 6.0.
 constexpr std::array kFlags{
     kAlways | IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN,
     kAlways | IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_COOP_TASKRUN,
-    kAlways | IORING_SETUP_COOP_TASKRUN,
 };
 constexpr unsigned kNeeded = IORING_FEAT_SINGLE_MMAP | IORING_FEAT_NODROP | IORING_FEAT_EXT_ARG;
 

@@ -192,8 +192,10 @@ Result<void> ContextCore::setUp(SSL_CTX* ctx, const Snapshot& snapshot, std::str
   SSL_CTX_set_max_proto_version(ctx, numberOf(settings.newest));
   SSL_CTX_set_options(ctx, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION |
                                SSL_OP_CIPHER_SERVER_PREFERENCE | SSL_OP_PRIORITIZE_CHACHA);
+  // The chain is what its file says: whom we believe is nobody's business, and would hide a certificate
+  // that is missing.
   SSL_CTX_set_mode(ctx, SSL_MODE_RELEASE_BUFFERS | SSL_MODE_ENABLE_PARTIAL_WRITE |
-                            SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+                            SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER | SSL_MODE_NO_AUTO_CHAIN);
   ERR_clear_error();
   if (SSL_CTX_set_cipher_list(ctx, settings.ciphers12.c_str()) != 1) {
     return credentialsError("ciphers for TLS 1.2 \"" + settings.ciphers12 + "\"",

@@ -13,7 +13,7 @@ class TlsCategory final : public std::error_category {
   std::string message(int value) const override {
     switch (static_cast<TlsErrc>(value)) {
       case TlsErrc::credentials:
-        return "certificate or key cannot be used";
+        return "cannot be used";
       case TlsErrc::handshake:
         return "handshake failed";
       case TlsErrc::certificate:

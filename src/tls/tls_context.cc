@@ -69,16 +69,22 @@ TlsContextBuilder& TlsContextBuilder::identity(std::string name, TlsIdentity ide
   std::optional<std::string> normal = tls::normalPattern(name);
   require(normal.has_value(),
           "identity(): \"" + name + "\" is no host name, and no \"*.\" before one");
+  for (const tls::Settings::Named& each : settings_->named) {
+    require(each.name != *normal, "identity(): \"" + name + "\" has one already");
+  }
   settings_->named.push_back({std::move(*normal), std::move(identity)});
   return *this;
 }
 
 TlsContextBuilder& TlsContextBuilder::identity(TlsIdentity identity) {
+  require(!settings_->isServer,
+          "identity(…) without a name is for clients; a server's own is that of forServer()");
   settings_->identity = std::move(identity);
   return *this;
 }
 
 TlsContextBuilder& TlsContextBuilder::refuseUnknownNames(bool on) {
+  require(settings_->isServer, "refuseUnknownNames() is for servers");
   settings_->refuseUnknownNames = on;
   return *this;
 }

@@ -225,6 +225,31 @@ TEST_P(SocketOption, OfTheChannelIsKeptThere) {
   EXPECT_TRUE(succeeds(ch->close()));
 }
 
+TEST_P(SocketOption, OfAChannelThatIsClosedSaysSo) {
+  if (!isTcp()) return;
+  const ChannelPtr ch = make(On::client4).channel;
+  ASSERT_TRUE(succeeds(ch->close()));
+
+  const Result<void> set = ch->applyOption(options::tcpNoDelay, true);
+
+  ASSERT_FALSE(set.ok());
+  EXPECT_TRUE(set.error().is(Errc::closed)) << set.error().message();
+}
+
+// Connections come by the thousand.
+TEST_P(SocketOption, ThatNoConnectionHasIsWarnedOfOnce) {
+  const Server server =
+      bootstrap(test::echoing()).childOption(options::backlog, 7).bind(anyAddress()).get();
+  for (int i = 0; i < 3; ++i) {
+    test::Peer peer = test::Peer::to(server.address());
+    peer.send("hello");
+    ASSERT_EQ(peer.receive(5), "hello");
+  }
+
+  EXPECT_EQ(logs_.count(LogLevel::warn), 1U);
+  EXPECT_TRUE(logs_.contains("setOption backlog"));
+}
+
 TEST_P(SocketOption, OfAServerIsItsBacklog) {
   const Server server =
       bootstrap(test::echoing()).option(options::backlog, 7).bind(anyAddress()).get();

@@ -15,7 +15,9 @@
 #include <atomic>
 #include <deque>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <thread>
+#include <unistd.h>
 #include <vector>
 
 namespace millrace {
@@ -128,6 +130,73 @@ TEST_P(UringEnd, AfterItsDriver) {
   loop_ = nullptr;
 
   expectNothingIsLeft(blocks);
+}
+
+// Of the thread that drove it nothing is left, and its number is another one's.
+TEST(UringOwner, IsNotAThreadThatGotTheNumberOfTheOneThatHasGone) {
+  if (const IoSupport found = ioSupport(); !found.uring) GTEST_SKIP() << found.why;
+  Ref<EventLoop> loop =
+      EventLoop::handDriven(LoopOptions().io(io::uring({.entries = 16, .completions = 64})));
+  std::deque<Pipe> pipes;
+  std::vector<Future<Watch>> watches;
+  std::thread::id first;
+  std::thread::id second;
+  std::thread([&] {
+    first = std::this_thread::get_id();
+    loop->execute([&] {
+      for (int i = 0; i < 40; ++i) {
+        watches.push_back(
+            loop->watch(pipes.emplace_back().readEnd(), kReadable, [](int, std::uint32_t) {}));
+      }
+    });
+    for (int i = 0; i < 3; ++i) loop->runNow();
+  }).join();
+  watches.clear();
+
+  std::thread([&] {
+    second = std::this_thread::get_id();
+    loop = nullptr;  // must not use the ring: more than it has room for would be queued
+  }).join();
+
+  if (first != second) GTEST_LOG_(INFO) << "the C library gave another number: nothing was shown";
+}
+
+// The entries of a ring are shared with a child.
+TEST(UringOwner, IsNotAChildOfTheProcess) {
+  if (const IoSupport found = ioSupport(); !found.uring) GTEST_SKIP() << found.why;
+  Ref<EventLoop> loop = EventLoop::handDriven(LoopOptions().io(io::uring()));
+  Pipe one;
+  Pipe two;
+  Pipe begun;
+  int calls = 0;
+  Future<Watch> first;
+  Future<Watch> second;
+  loop->execute([&] { first = loop->watch(one.readEnd(), kReadable, [](int, std::uint32_t) {}); });
+  for (int i = 0; i < 3; ++i) loop->runNow();
+  pid_t child = -1;
+  loop->execute([&] {
+    child = ::fork();
+    if (child == 0) {
+      char byte = 0;
+      static_cast<void>(!::read(begun.readEnd(), &byte, 1));
+      first = {};
+      loop = nullptr;
+      ::_exit(0);
+    }
+    second = loop->watch(two.readEnd(), kReadable, [&](int, std::uint32_t) { ++calls; });
+    ASSERT_EQ(::write(begun.writeEnd(), "x", 1), 1);
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    EXPECT_TRUE(WIFEXITED(status));
+  });
+  loop->runNow();
+
+  ASSERT_EQ(::write(two.writeEnd(), "x", 1), 1);
+  const Deadline limit = Deadline::after(std::chrono::seconds(10));
+  while (calls == 0 && !limit.isDue(Clock::real().nanos())) {
+    loop->run(Deadline::after(std::chrono::milliseconds(10)));
+  }
+  EXPECT_GT(calls, 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Rings, UringEnd,

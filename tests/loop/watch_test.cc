@@ -3,6 +3,8 @@
 #include "support/engines.h"
 
 #include <millrace/base/error.h>
+#include <millrace/sys/eventfd.h>
+#include <millrace/sys/fd.h>
 
 #include <gtest/gtest.h>
 
@@ -356,6 +358,44 @@ TEST(WatchOfFiles, IsRefusedByEpollAndAlwaysReadyWithPoll) {
   watch.unwatch();
   poll->runNow();
   ::close(file);
+}
+
+// A poll of it would fail and be begun anew, for ever.
+TEST(WatchOfFiles, IsRefusedByUring) {
+  if (const IoSupport found = ioSupport(); !found.uring) GTEST_SKIP() << found.why;
+  const int file = ::open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+  const Ref<EventLoop> loop = EventLoop::handDriven(LoopOptions().io(io::uring()));
+
+  const Future<Watch> refused = loop->watch(file, kReadable, [](int, std::uint32_t) {});
+  loop->runNow();
+
+  EXPECT_EQ(refused.cause().errnoValue(), EPERM);
+  ::close(file);
+}
+
+// All eventfds look alike to the ring: it cannot know whether the first was closed. That one has ended then. Epoll
+// refuses the second.
+TEST(WatchOfEventFds, OnUringGoesToTheSecondWhoAsksForIt) {
+  if (const IoSupport found = ioSupport(); !found.uring) GTEST_SKIP() << found.why;
+  const Fd event = eventFd().orThrow();
+  const Ref<EventLoop> loop = EventLoop::handDriven(LoopOptions().io(io::uring()));
+  std::uint32_t first = 0;
+  std::uint32_t second = 0;
+  const Watch one = watchInLoop(*loop, event.get(), kReadable,
+                                [&](int, std::uint32_t events) { first |= events; });
+  const Watch two = watchInLoop(*loop, event.get(), kReadable,
+                                [&](int, std::uint32_t events) { second |= events; });
+  loop->runNow();
+  one.unwatch();  // does not take it from the second
+  loop->runNow();
+
+  ASSERT_EQ(eventWrite(event.get(), 1), 0);
+  loop->run(Deadline::after(std::chrono::seconds(10)));
+
+  EXPECT_EQ(first, 0U);
+  EXPECT_EQ(second, kReadable);
+  two.unwatch();
+  loop->runNow();
 }
 
 // C123

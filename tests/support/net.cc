@@ -25,6 +25,15 @@ namespace {
 
 SocketAddress freePort() { return SocketAddress::loopback4(0); }
 
+/// A loopback address that few have used lately. Each has ports of its own: thousands of connections that are over, and
+/// whose ports rest for a minute, keep nobody from binding to 127.0.0.1.
+SocketAddress roomyLoopback() {
+  static std::atomic<unsigned> number{static_cast<unsigned>(::getpid()) * 64};
+  const unsigned next = ++number / 64;  // so many connections to each
+  const auto byte = [](unsigned value) { return static_cast<std::uint8_t>(1 + value % 250); };
+  return SocketAddress::inet4({127, byte(next), byte(next / 250), 1}, 0);
+}
+
 SocketAddress freeName() {
   static std::atomic<int> number{0};
   return *SocketAddress::unixAbstract("millrace-test-" + std::to_string(::getpid()) + "-" +
@@ -69,8 +78,12 @@ Peer::Peer(Fd fd) : fd_(std::move(fd)) {
   ::setsockopt(fd_.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
 }
 
-Peer Peer::to(const SocketAddress& server, int receiveBuffer) {
+Peer Peer::to(const SocketAddress& server, int receiveBuffer, const SocketAddress& from) {
   Fd fd = plainSocket(server.domain());
+  if (from) {
+    setInt(fd.get(), IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1);
+    if (::bind(fd.get(), from.raw(), from.rawSize()) != 0) failed("bind");
+  }
   if (receiveBuffer != 0) setInt(fd.get(), SOL_SOCKET, SO_RCVBUF, receiveBuffer);
   if (::connect(fd.get(), server.raw(), server.rawSize()) != 0) failed("connect");
   if (server.isInet()) setInt(fd.get(), IPPROTO_TCP, TCP_NODELAY, 1);
@@ -141,13 +154,13 @@ Pair makePair(bool isTcp, int peerReceiveBuffer) {
     return {Fd(ends[0]), Peer(Fd(ends[1]))};
   }
   const Fd listener = plainSocket(AF_INET);
-  SocketAddress address = SocketAddress::loopback4(0);
+  const SocketAddress address = roomyLoopback();
   if (::bind(listener.get(), address.raw(), address.rawSize()) != 0) failed("bind");
   if (::listen(listener.get(), 1) != 0) failed("listen");
   sockaddr_in name{};
   socklen_t size = sizeof name;
   ::getsockname(listener.get(), reinterpret_cast<sockaddr*>(&name), &size);
-  Peer peer = Peer::to(address.withPort(ntohs(name.sin_port)), peerReceiveBuffer);
+  Peer peer = Peer::to(address.withPort(ntohs(name.sin_port)), peerReceiveBuffer, address);
   const int fd = ::accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
   if (fd < 0) failed("accept4");
   return {Fd(fd), std::move(peer)};

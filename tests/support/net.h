@@ -52,7 +52,8 @@ class Peer {
   /// Takes a connected socket.
   explicit Peer(Fd fd);
   /// Connects; a small `receiveBuffer` makes it easy to stop reading.
-  static Peer to(const SocketAddress& server, int receiveBuffer = 0);
+  static Peer to(const SocketAddress& server, int receiveBuffer = 0,
+                 const SocketAddress& from = {});
 
   int fd() const noexcept { return fd_.get(); }
   bool isOpen() const noexcept { return fd_.get() >= 0; }

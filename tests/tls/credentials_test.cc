@@ -46,9 +46,7 @@ class Credentials : public testing::Test {
     EXPECT_EQ(ERR_peek_error(), 0U);
     return built ? "" : built.error().message();
   }
-  static std::string words(const std::string& what) {
-    return "TLS " + what + ": certificate or key cannot be used";
-  }
+  static std::string words(const std::string& what) { return "TLS " + what + ": cannot be used"; }
 
   const TemporaryFolder folder;
   const std::string chain = folder / "chain.pem";

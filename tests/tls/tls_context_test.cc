@@ -38,6 +38,19 @@ std::string refusal(F&& fn) {
   return test::textOf<std::invalid_argument>(std::forward<F>(fn));
 }
 
+// OpenSSL would complete the chain from what is trusted, and so tell everybody whom we believe.
+TEST(TlsContext, ServersSendTheirChainAndNothingElse) {
+  TlsEnd server(TlsContextBuilder::forServer(leaf().identity())
+                    .clientAuth(TlsClientAuth::optional)
+                    .trust(TlsTrust::fromPem(testRoot().pem())));
+  RawTls client(RawTls::Role::client);
+
+  server.talk(client);
+
+  ASSERT_TRUE(server.saw.has("handshake"));
+  EXPECT_EQ(sk_X509_num(SSL_get_peer_cert_chain(client.ssl())), 1);
+}
+
 // --- the builder ---
 
 TEST(TlsContextBuilder, WrongValuesAreRefusedAtOnce) {
@@ -51,6 +64,16 @@ TEST(TlsContextBuilder, WrongValuesAreRefusedAtOnce) {
   EXPECT_EQ(
       refusal([&] { server.identity("127.0.0.1", testIdentity()); }),
       "TlsContextBuilder::identity(): \"127.0.0.1\" is no host name, and no \"*.\" before one");
+  EXPECT_EQ(
+      refusal([&] { server.identity(testIdentity()); }),
+      "TlsContextBuilder::identity(…) without a name is for clients; a server's own is that of "
+      "forServer()");
+  EXPECT_EQ(refusal([&] {
+              serverBuilder().identity("a.org", testIdentity()).identity("A.org", testIdentity());
+            }),
+            "TlsContextBuilder::identity(): \"A.org\" has one already");
+  EXPECT_EQ(refusal([&] { client.refuseUnknownNames(); }),
+            "TlsContextBuilder::refuseUnknownNames() is for servers");
   EXPECT_EQ(refusal([&] { client.clientAuth(TlsClientAuth::required); }),
             "TlsContextBuilder::clientAuth() is for servers");
   EXPECT_EQ(refusal([&] {
@@ -104,7 +127,7 @@ TEST(TlsContextBuilder, WhatOpenSslDoesNotKnowFailsTheBuild) {
 
   EXPECT_EQ(problem(serverBuilder().ciphers("NO-SUCH-CIPHER", "")),
             "TLS ciphers for TLS 1.2 \"NO-SUCH-CIPHER\" are none that OpenSSL knows: no cipher "
-            "match: certificate or key cannot be used");
+            "match: cannot be used");
   EXPECT_EQ(problem(serverBuilder().ciphers("", "NO_SUCH_CIPHER")).substr(0, 70),
             "TLS ciphers for TLS 1.3 \"NO_SUCH_CIPHER\" are none that OpenSSL knows: ");
   EXPECT_EQ(problem(serverBuilder().groups("P-12")).substr(0, 47),

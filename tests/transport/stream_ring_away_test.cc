@@ -111,6 +111,46 @@ TEST_P(StreamRingAway, MayBeBroughtBackWhileTheLoopEnds) {
   }
 }
 
+// The failure of its receive was taken from the ring before it left the loop, and is told afterwards: the ring's is the
+// last reference then, and goes in the middle of that.
+TEST_P(StreamRingAway, OutlivesTheFailureThatEndsIt) {
+  auto token = std::make_shared<int>(0);
+  const std::weak_ptr<int> alive = token;
+  Link away = link([&](Channel& ch) { ch.pipeline().emplaceLast<Token>(std::move(token)); });
+  token.reset();
+  Link other = link([](Channel&) {});
+  settle();
+  ASSERT_TRUE(isOnRing(away.channel));
+  ASSERT_TRUE(isOnRing(other.channel));
+
+  inLoop([&] {
+    away.peer.reset();
+    other.channel->close();  // takes what has completed
+    away.channel->deregister();
+    away.channel = nullptr;
+  });
+
+  EXPECT_TRUE(test::eventually([&] { return alive.expired(); }));
+  settle();
+}
+
+// Nobody reads from it, and it has not been on the loop all the time.
+TEST_P(StreamRingAway, SeesAResetWhenItIsBackAndPaused) {
+  struct Pauses : ChannelHandler {
+    void handlerAdded(Context& ctx) override {
+      ctx.channel().changeReadPause(Channel::ReadPause::automatic, Channel::ReadPause::always);
+    }
+  };
+  Link one = link([](Channel& ch) { ch.pipeline().emplaceLast<Pauses>(); });
+  settle();
+  ASSERT_TRUE(succeeds(one.channel->deregister()));
+  ASSERT_TRUE(succeeds(registerChannel(loop(), one.channel)));
+
+  one.peer.reset();
+
+  EXPECT_TRUE(succeeds(one.channel->closeFuture()));
+}
+
 INSTANTIATE_TEST_SUITE_P(Rings, StreamRingAway, testing::ValuesIn(test::ringRows()),
                          test::netRowName);
 

@@ -360,6 +360,33 @@ TEST_P(StreamRingEnd, SendsTheAnswersToAllThatCameAtOnce) {
   EXPECT_EQ(peer.receiveAll(), "onetwo");
 }
 
+// What the ring still does for it is ended by name: the number is nobody's, or another file's.
+TEST_P(StreamRingEnd, IsSeenByThePeerThoughSomebodyElseClosedTheDescriptor) {
+  Link one = link([](Channel&) {});
+  settle();
+  ASSERT_TRUE(isOnRing(one.channel));
+  inLoop([&] { ::close(one.channel->descriptor()); });
+
+  EXPECT_FALSE(succeeds(one.channel->send(ByteBuf::of("x"))));
+  EXPECT_TRUE(succeeds(one.channel->closeFuture()));
+
+  one.peer.receiveAll();  // an end or a reset, and no timeout
+}
+
+TEST_P(StreamRingEnd, IsSeenAtOnceWhenAChannelLeavesItsLoopAndCloses) {
+  Link one = link([](Channel&) {}, noAutoRead);
+  settle();
+  ASSERT_FALSE(isOnRing(one.channel));
+
+  inLoop([&] {
+    one.channel->deregister();
+    one.channel->close();
+    // The loop is here: nobody but close() itself can have told the peer.
+    EXPECT_EQ(one.peer.receiveAll(), "");
+    EXPECT_EQ(one.peer.error(), 0);
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(Rings, StreamRingEnd, testing::ValuesIn(test::ringRows()),
                          test::netRowName);
 

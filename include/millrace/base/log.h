@@ -62,7 +62,7 @@ void appendLog(std::string& line, N value) {
 }  // namespace internal
 
 /// Writes one record made of `parts` (texts, characters, numbers and truth values) if its level and
-/// layer are wanted. Our own layers: "concurrent", "loop", "channel", "bootstrap".
+/// layer are wanted. Our own layers: "concurrent", "loop", "channel", "transport", "bootstrap", "tls".
 template <class... Parts>
 void log(LogLevel level, std::string_view layer, const Parts&... parts) {
   if (!logEnabled(level, layer)) return;

@@ -6,6 +6,7 @@
 #include <millrace/base/result.h>
 #include <millrace/channel/channel_option.h>
 
+#include <atomic>
 #include <concepts>
 #include <functional>
 #include <memory>
@@ -46,7 +47,7 @@ class MILLRACE_API ChannelSetup {
   bool hasHandler() const noexcept { return static_cast<bool>(fill_); }
   /// Options and attributes. The first option that fails ends it.
   Result<void> apply(Channel& channel) const;
-  /// The same, but what fails is logged.
+  /// The same, but what fails is logged: as a warning the first time, afterwards for debugging.
   void applyOrLog(Channel& channel) const;
   /// What fills the pipeline; may be empty.
   const std::function<void(Channel&)>& filler() const noexcept { return fill_; }
@@ -61,6 +62,8 @@ class MILLRACE_API ChannelSetup {
   std::vector<Option> options_;
   std::vector<std::function<void(AttributeMap&)>> attributes_;
   std::function<void(Channel&)> fill_;
+  /// Shared by copies, which set up channels of the same kind.
+  std::shared_ptr<std::atomic<bool>> hasWarned_ = std::make_shared<std::atomic<bool>>(false);
 };
 
 }  // namespace millrace

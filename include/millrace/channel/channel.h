@@ -303,6 +303,7 @@ class MILLRACE_API Channel : public RefCounted<Channel> {
   bool hasFlushed() const noexcept;
   /// Something is flushed, or under way to the kernel.
   bool hasUnsent() const noexcept { return unsent_ != 0 || hasFlushed(); }
+  bool isPaused() const noexcept { return (flags_ & kPaused) != 0; }
   bool isInputEnded() const noexcept { return (flags_ & kInputEnded) != 0; }
 
  private:

@@ -51,6 +51,8 @@ class MILLRACE_API ReadinessIo {
   virtual void remove(std::uint64_t id) noexcept = 0;
   /// The same for a descriptor that is closed right after: spares a system call.
   virtual void removeClosed(std::uint64_t id) noexcept = 0;
+  /// The descriptors of registrations that were removed may be closed: nothing keeps their files open any more.
+  virtual void letGo() noexcept {}
   /// Calls ready(0) in the next turn, which does not block.
   virtual void again(std::uint64_t id) = 0;
 

@@ -53,7 +53,8 @@ struct TlsFigures {
   std::uint64_t failedReloads = 0;
 };
 
-/// Collects settings. Copies are independent. Wrong values throw std::invalid_argument at once.
+/// Collects settings. Copies are independent. Wrong values throw std::invalid_argument at once, values that do not go
+/// together do so in build().
 class MILLRACE_API TlsContextBuilder {
  public:
   /// `identity` is shown to clients that ask for no name, or for one that nobody has.
@@ -112,8 +113,10 @@ class MILLRACE_API TlsContextBuilder {
   /// Opened by build(), and not changed by a reload.
   TlsContextBuilder& keyLogFile(std::string path);
 
-  /// Reads the files. Throws Exception (TlsErrc::credentials) with the file and what is wrong with it.
+  /// Reads the files. Throws Exception (TlsErrc::credentials) with the file and what is wrong with it, also for ciphers
+  /// and groups that OpenSSL does not know.
   TlsContext build() const;
+  /// The same with that error as a value. Settings that do not go together still throw std::invalid_argument.
   Result<TlsContext> tryBuild() const;
 
  private:

@@ -23,8 +23,10 @@ class EpollSelector final : public Selector {
   Result<void> modify(int fd, std::uint32_t events, Trigger trigger, std::uint64_t data) override {
     return epollModify(epoll_.get(), fd, bits(events, trigger), data);
   }
-  Result<void> remove(int fd) noexcept override { return epollRemove(epoll_.get(), fd); }
-  void removeClosed(int) noexcept override {}  // close(2) does it
+  Result<void> remove(int fd, std::uint64_t) noexcept override {
+    return epollRemove(epoll_.get(), fd);
+  }
+  void removeClosed(int, std::uint64_t) noexcept override {}  // close(2) does it
 
   int select(std::int64_t timeoutNanos) noexcept override {
     // Grown before the wait that follows a full one; nothing is allocated before the first wait.

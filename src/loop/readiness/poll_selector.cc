@@ -35,7 +35,7 @@ class PollSelector final : public Selector {
     return {};
   }
 
-  Result<void> remove(int fd) noexcept override {
+  Result<void> remove(int fd, std::uint64_t) noexcept override {
     const auto found = index_.find(fd);
     if (found == index_.end()) return Error::fromErrno(ENOENT, "poll remove");
     const std::size_t at = found->second;
@@ -48,7 +48,9 @@ class PollSelector final : public Selector {
     return {};
   }
 
-  void removeClosed(int fd) noexcept override { static_cast<void>(remove(fd)); }
+  void removeClosed(int fd, std::uint64_t data) noexcept override {
+    static_cast<void>(remove(fd, data));
+  }
 
   int select(std::int64_t timeoutNanos) noexcept override {
     ready_.clear();

@@ -253,7 +253,7 @@ Result<void> ReadinessHandler::modify(std::uint64_t id, std::uint32_t events) {
 void ReadinessHandler::remove(std::uint64_t id) noexcept {
   const Slot* slot = find(id);
   if (slot == nullptr) return;
-  if (Result<void> removed = selector_->remove(slot->fd); !removed) {
+  if (Result<void> removed = selector_->remove(slot->fd, id); !removed) {
     // Closed before: if a copy of the descriptor lives on elsewhere, the kernel goes on reporting
     // it. The generation keeps the events from anybody; if they make the loop spin, the selector is
     // made anew and this number is named.
@@ -269,7 +269,7 @@ void ReadinessHandler::remove(std::uint64_t id) noexcept {
 void ReadinessHandler::removeClosed(std::uint64_t id) noexcept {
   const Slot* slot = find(id);
   if (slot == nullptr) return;
-  selector_->removeClosed(slot->fd);
+  selector_->removeClosed(slot->fd, id);
   if (const std::uint32_t number = slotOf(id); number < removedBadly_.size()) {
     removedBadly_[number] = slot->fd;
   }

@@ -67,6 +67,7 @@ class ReadinessHandler final : public IoHandler,
   Result<void> modify(std::uint64_t id, std::uint32_t events) override;
   void remove(std::uint64_t id) noexcept override;
   void removeClosed(std::uint64_t id) noexcept override;
+  void letGo() noexcept override { selector_->letGo(); }
   void again(std::uint64_t id) override { again_.push_back(id); }
 
   // --- FdWatch ---

@@ -32,9 +32,9 @@ class Selector {
   virtual Result<void> add(int fd, std::uint32_t events, Trigger trigger, std::uint64_t data) = 0;
   virtual Result<void> modify(int fd, std::uint32_t events, Trigger trigger,
                               std::uint64_t data) = 0;
-  virtual Result<void> remove(int fd) noexcept = 0;
+  virtual Result<void> remove(int fd, std::uint64_t data) noexcept = 0;
   /// The same for a descriptor that is about to be closed.
-  virtual void removeClosed(int fd) noexcept = 0;
+  virtual void removeClosed(int fd, std::uint64_t data) noexcept = 0;
   /// What was removed before is kept open by nobody here from now on.
   virtual void letGo() noexcept {}
   /// Waits at most `timeoutNanos` (0: looks, negative: without limit); the count, or -errno.

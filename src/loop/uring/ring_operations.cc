@@ -41,10 +41,9 @@ void UringSelector::leave(std::uint64_t id) noexcept {
   slot->client = nullptr;
   slot->wanted = false;
   if (slot->inFlight != 0 && isUsable()) {
-    io_uring_sqe& operation = entry();
-    operation.opcode = IORING_OP_ASYNC_CANCEL;
-    operation.fd = slot->fd;
-    operation.cancel_flags = IORING_ASYNC_CANCEL_FD | IORING_ASYNC_CANCEL_ALL;
+    // By name: the number may be another file's, or nobody's.
+    if (slot->receiving) cancel(nameOf(Kind::receive, slot->sequence, slots_.placeOf(*slot)));
+    if (slot->send != nullptr) cancel(nameOf(*slot->send));
     flush();
   }
   slot->fd = -1;
@@ -204,8 +203,8 @@ inline bool UringSelector::received(Slot& slot, const Done& done, RingCompletion
   if (__builtin_expect(completion.block != nullptr && (!isTold || done.result <= 0), 0)) {
     std::exchange(completion.block, nullptr)->drop();
   }
-  // It was told to stop, and found no buffer before it did.
-  if (done.result == -ENOBUFS) completion.result = -ECANCELED;
+  // It was told to stop, and found no buffer, or was disturbed, before it did.
+  if (done.result == -ENOBUFS || done.result == -EINTR) completion.result = -ECANCELED;
   if (slot.client == nullptr) freeIfUnused(slot);
   return isTold;
 }

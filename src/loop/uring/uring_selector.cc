@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "loop/uring/uring_selector.h"
 
+#include "loop/event_loop_parts.h"
+
 #include <millrace/base/check.h>
 #include <millrace/base/clock.h>
 #include <millrace/base/log.h>
@@ -30,11 +32,17 @@ std::uint64_t UringSelector::nameOf(Kind kind, std::uint32_t sequence,
 
 // --- life ---
 
+UringSelector::Owner UringSelector::thisOwner() noexcept {
+  static std::atomic<std::uint64_t> threads{0};
+  thread_local const std::uint64_t mine = threads.fetch_add(1, std::memory_order_relaxed) + 1;
+  return {mine, currentForkGeneration()};
+}
+
 Result<void> UringSelector::attach() {
   Result<Uring> opened = Uring::open(sizes_);
   if (!opened) return opened.error();
   ring_ = std::move(*opened);
-  owner_ = std::this_thread::get_id();
+  owner_ = thisOwner();
   for (std::uint32_t place = 0; place < polls_.size(); ++place) {
     if (polls_[place].fd >= 0) arm(place);
   }
@@ -210,12 +218,18 @@ Result<void> UringSelector::add(int fd, std::uint32_t events, Trigger trigger, s
   if (calls().fstat(fd, &about) < 0) {
     return Error::fromErrno(errno, "fstat", "fd " + std::to_string(fd));
   }
+  // As epoll does: such a poll would fail, and be begun anew, for ever.
+  if (S_ISREG(about.st_mode) || S_ISDIR(about.st_mode)) {
+    return Error::fromErrno(EPERM, "watch", "fd " + std::to_string(fd));
+  }
   const std::uint64_t file = (std::uint64_t{about.st_dev} << 48) ^ std::uint64_t{about.st_ino};
   if (Poll* before = pollOf(fd)) {
     // Descriptors without a file (eventfd, timerfd) all look alike.
     const bool isSame = before->file == file && (about.st_mode & S_IFMT) != 0;
     if (isSame) return Error::fromErrno(EEXIST, "watch", "fd " + std::to_string(fd));
-    forget(*before);  // closed without a word; the number is another file's now
+    // Closed without a word, and the number is another file's now; or the same one again. Whoever had it hears that.
+    later_.push_back({kNotOpen, before->data});
+    forget(*before);
   }
   if (pollByFd_.size() <= static_cast<std::size_t>(fd)) {
     pollByFd_.resize(static_cast<std::size_t>(fd) + 1, -1);
@@ -244,9 +258,10 @@ Result<void> UringSelector::modify(int fd, std::uint32_t events, Trigger trigger
   return {};
 }
 
-Result<void> UringSelector::remove(int fd) noexcept {
+Result<void> UringSelector::remove(int fd, std::uint64_t data) noexcept {
   Poll* poll = pollOf(fd);
-  if (poll == nullptr) return Error::fromErrno(ENOENT, "remove", "fd " + std::to_string(fd));
+  if (poll == nullptr || poll->data != data)
+    return Error::fromErrno(ENOENT, "remove", "fd " + std::to_string(fd));
   forget(*poll);
   return {};
 }
@@ -259,8 +274,8 @@ void UringSelector::forget(Poll& poll) noexcept {
 }
 
 // A poll keeps the file open, and so would a port stay taken: it has to end before close(2).
-void UringSelector::removeClosed(int fd) noexcept {
-  static_cast<void>(remove(fd));
+void UringSelector::removeClosed(int fd, std::uint64_t data) noexcept {
+  static_cast<void>(remove(fd, data));
   letGo();
 }
 

@@ -23,7 +23,6 @@
 #include <memory>
 #include <sys/socket.h>
 #include <sys/uio.h>
-#include <thread>
 #include <vector>
 
 namespace millrace {
@@ -38,8 +37,8 @@ class UringSelector final : public Selector, private RingIo {
   void detach() noexcept override;
   Result<void> add(int fd, std::uint32_t events, Trigger trigger, std::uint64_t data) override;
   Result<void> modify(int fd, std::uint32_t events, Trigger trigger, std::uint64_t data) override;
-  Result<void> remove(int fd) noexcept override;
-  void removeClosed(int fd) noexcept override;
+  Result<void> remove(int fd, std::uint64_t data) noexcept override;
+  void removeClosed(int fd, std::uint64_t data) noexcept override;
   void letGo() noexcept override;
   int select(std::int64_t timeoutNanos) noexcept override;
   const ReadyEvent* events() const noexcept override { return ready_.data(); }
@@ -143,7 +142,13 @@ class UringSelector final : public Selector, private RingIo {
   void freeIfUnused(Slot& slot) noexcept;
 
   /// Only the thread that opened the ring may use it; at a loop's end others may come by.
-  bool isUsable() const noexcept { return ring_.isOpen() && owner_ == std::this_thread::get_id(); }
+  bool isUsable() const noexcept { return ring_.isOpen() && owner_ == thisOwner(); }
+  struct Owner {
+    std::uint64_t thread = 0;  // never used again, as a thread's id is
+    std::uint64_t fork = 0;
+    bool operator==(const Owner&) const = default;
+  };
+  static Owner thisOwner() noexcept;
   io_uring_sqe& entry();
   void flush() noexcept;
   void collect(std::vector<ReadyEvent>& found);
@@ -156,7 +161,7 @@ class UringSelector final : public Selector, private RingIo {
 
   const Uring::Sizes sizes_;
   Uring ring_;
-  std::thread::id owner_;
+  Owner owner_;
   bool hasCancels_ = false;  // queued: they keep files open
   io_uring_sqe scratch_{};   // for who must not use the ring
   ReceiveBuffers buffers_;

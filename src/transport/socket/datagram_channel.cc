@@ -116,7 +116,7 @@ Result<void> DatagramChannel::doRegister() {
   return socket_.add(*io, kReadable, *this);
 }
 
-void DatagramChannel::doDeregister() noexcept { socket_.remove(); }
+void DatagramChannel::doDeregister() noexcept { socket_.leave(); }
 
 Result<void> DatagramChannel::doBind(const SocketAddress& local) {
   if (Result<void> bound = bindOrExplain(socket_.fd(), local, SocketType::datagram); !bound) {

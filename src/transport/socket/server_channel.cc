@@ -85,7 +85,7 @@ Result<void> ServerChannel::doRegister() {
   return listening_ ? socket_.add(*io, kReadable, *this) : Result<void>();
 }
 
-void ServerChannel::doDeregister() noexcept { socket_.remove(); }
+void ServerChannel::doDeregister() noexcept { socket_.leave(); }
 
 Result<void> ServerChannel::doBind(const SocketAddress& local) {
   if (Result<void> bound = bindOrExplain(socket_.fd(), local, SocketType::stream); !bound) {

@@ -75,6 +75,12 @@ void SocketHandle::remove() noexcept {
   interest_ = 0;
 }
 
+void SocketHandle::leave() noexcept {
+  if (id_ == 0) return;
+  remove();
+  io_->letGo();
+}
+
 bool isForeign(int error) noexcept { return error == EBADF || error == ENOTSOCK; }
 
 void SocketHandle::disown() noexcept {
@@ -148,8 +154,11 @@ Result<void> setSocketOption(int fd, const OptionKey& key, const OptionValue& va
       break;
     }
   }
-  if (!set) return withName(set.error(), "setOption", key);
-  return {};
+  if (set) return {};
+  const int error = set.error().errnoValue();
+  if (fd < 0 && error == EBADF) return Error(Errc::closed, operation("setOption", key));
+  if (error == ENOPROTOOPT) return Error(Errc::notSupported, operation("setOption", key));
+  return withName(set.error(), "setOption", key);
 }
 
 Result<OptionValue> getSocketOption(int fd, const OptionKey& key) {

@@ -44,6 +44,8 @@ class SocketHandle {
   void againCame() noexcept { listed_ = false; }
   /// Leaves the engine; the descriptor stays open.
   void remove() noexcept;
+  /// The same, and it may be closed at any time.
+  void leave() noexcept;
   /// The engine has forgotten it already.
   void forget() noexcept { id_ = 0; }
   /// The number belongs to somebody else now: close() leaves it open.

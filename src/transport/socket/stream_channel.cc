@@ -89,7 +89,7 @@ Result<void> StreamChannel::enter() {
   parked_ = false;
   predictor_.begin(settings().receiveSizes);
   // Where the ring will do the reading, doBeginRead() begins it.
-  if (mayUseRing() && !hasEarly() && way_ == Way::readiness) {
+  if (mayUseRing() && !isPaused() && !hasEarly() && way_ == Way::readiness) {
     smallBursts_ = kSmallBursts;
     return {};
   }
@@ -110,7 +110,7 @@ Result<void> StreamChannel::enterReadiness() {
 // The ring may have work under way. It is told to stop, and keeps the channel until it has.
 void StreamChannel::doDeregister() noexcept {
   leaveRing();
-  socket_.remove();
+  socket_.leave();
   if (ringId_ == 0) return;
   if (way_ != Way::leaving && !sending_) {
     ring_->leave(std::exchange(ringId_, 0));

@@ -102,7 +102,8 @@ void StreamChannel::considerRing(std::size_t total) {
 // --- completions ---
 
 void StreamChannel::completed(const RingCompletion& completion) noexcept {
-  ChannelPtr last;  // outlives the scope
+  // Outlives the scope: doClose() gives the ring's reference back.
+  const ChannelPtr last(awaited_ ? this : nullptr);
   const EventScope<StreamChannel, &StreamChannel::sendByRing> scope(*this);
   if (completion.kind == RingCompletion::sent) {
     ringSent(completion);
@@ -111,7 +112,7 @@ void StreamChannel::completed(const RingCompletion& completion) noexcept {
   }
   if (__builtin_expect(awaited_, 0) && way_ != Way::leaving && !sending_) {
     awaited_ = false;
-    last = ChannelPtr::adopt(this);
+    unref();
     if (!isRegistered() && ringId_ != 0) ring_->leave(std::exchange(ringId_, 0));
   }
 }
