@@ -18,6 +18,16 @@ ShutdownReport& ShutdownReport::operator+=(const ShutdownReport& other) noexcept
   return *this;
 }
 
+void internal::runSubmitted(bool mayRun, void* work, void (*run)(void*),
+                            void (*fail)(void*, Error&&)) {
+  if (!mayRun) return;
+  try {
+    run(work);
+  } catch (...) {
+    fail(work, Error::fromCurrentException("submitted task"));
+  }
+}
+
 bool EventExecutor::awaitTermination(Deadline until) const {
   if (inEventLoop()) {
     throw BlockingOperation(

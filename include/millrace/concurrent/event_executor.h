@@ -31,21 +31,32 @@ struct ShutdownReport {
 
 namespace internal {
 
+/// What all submitted tasks have in common: runs `work` if it may, and gives what it throws to `fail`.
+MILLRACE_API void runSubmitted(bool mayRun, void* work, void (*run)(void*),
+                               void (*fail)(void*, Error&&));
+
 /// A task that runs `fn` and gives `done` its result, unless `done` was cancelled before its turn.
 template <class R, class F>
 auto completing(Promise<R> done, F&& fn) {
-  return [call = std::decay_t<F>(std::forward<F>(fn)), done = std::move(done)]() mutable {
-    if (!done.setUncancellable()) return;
-    try {
+  struct Work {
+    std::decay_t<F> call;
+    Promise<R> done;
+
+    static void run(void* self) {
+      auto& work = *static_cast<Work*>(self);
       if constexpr (std::is_void_v<R>) {
-        call();
-        done.trySuccess();
+        work.call();
+        work.done.trySuccess();
       } else {
-        done.trySuccess(call());
+        work.done.trySuccess(work.call());
       }
-    } catch (...) {
-      done.tryFailure(Error::fromCurrentException("submitted task"));
     }
+    static void fail(void* self, Error&& why) {
+      static_cast<Work*>(self)->done.tryFailure(std::move(why));
+    }
+  };
+  return [work = Work{std::forward<F>(fn), std::move(done)}]() mutable {
+    runSubmitted(work.done.setUncancellable(), &work, &Work::run, &Work::fail);
   };
 }
 
