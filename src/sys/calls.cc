@@ -7,6 +7,7 @@
 #include <sched.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/sendfile.h>
@@ -88,6 +89,8 @@ constexpr Calls kReal{
     .open = [](const char* path, int flags, unsigned mode) { return ::open(path, flags, mode); },
     .unlink = [](const char* path) { return ::unlink(path); },
     .fcntl = [](int fd, int command, long argument) { return ::fcntl(fd, command, argument); },
+    .ioctl = [](int fd, unsigned long request,
+                int* argument) { return ::ioctl(fd, request, argument); },
     .pipe2 = [](int fds[2], int flags) { return ::pipe2(fds, flags); },
     .read = [](int fd, void* to, std::size_t size) { return ::read(fd, to, size); },
     .write = [](int fd, const void* from, std::size_t size) { return ::write(fd, from, size); },

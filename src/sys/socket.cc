@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <string>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
@@ -153,11 +154,9 @@ int socketError(int fd) noexcept {
 }
 
 Result<void> setBlocking(int fd, Blocking mode) {
-  const int flags = calls().fcntl(fd, F_GETFL, 0);
-  if (flags < 0) return Error::fromErrno(errno, "fcntl(F_GETFL)", fdText(fd));
-  const int wanted = mode == Blocking::yes ? flags & ~O_NONBLOCK : flags | O_NONBLOCK;
-  if (wanted == flags || calls().fcntl(fd, F_SETFL, wanted) == 0) return {};
-  return Error::fromErrno(errno, "fcntl(F_SETFL)", fdText(fd));
+  int on = mode == Blocking::no ? 1 : 0;
+  if (calls().ioctl(fd, FIONBIO, &on) == 0) return {};
+  return Error::fromErrno(errno, "ioctl(FIONBIO)", fdText(fd));
 }
 
 Result<SocketAddress> sockName(int fd) { return nameBy(calls().getsockname, fd, "getsockname"); }
@@ -192,11 +191,11 @@ std::ptrdiff_t readParts(int fd, const iovec* parts, int count) noexcept {
   return unbroken([=]() noexcept { return calls().readv(fd, parts, count); });
 }
 
-std::ptrdiff_t sendParts(int fd, const iovec* parts, int count) noexcept {
+std::ptrdiff_t sendParts(int fd, const iovec* parts, int count, int flags) noexcept {
   msghdr message{};
   message.msg_iov = const_cast<iovec*>(parts);  // the kernel reads it only
   message.msg_iovlen = static_cast<std::size_t>(count);
-  return sendMessage(fd, message);
+  return sendMessage(fd, message, flags);
 }
 
 std::ptrdiff_t writeParts(int fd, const iovec* parts, int count) noexcept {

@@ -11,13 +11,13 @@
 
 namespace millrace {
 
-inline std::ptrdiff_t recvOnce(int fd, void* to, std::size_t size) noexcept {
-  const std::ptrdiff_t got = calls().recv(fd, to, size, 0);
+inline std::ptrdiff_t recvOnce(int fd, void* to, std::size_t size, int flags) noexcept {
+  const std::ptrdiff_t got = calls().recv(fd, to, size, flags);
   return __builtin_expect(got >= 0, 1) ? got : -errno;
 }
 
-inline std::ptrdiff_t sendOnce(int fd, const void* from, std::size_t size) noexcept {
-  const std::ptrdiff_t sent = calls().send(fd, from, size, MSG_NOSIGNAL);
+inline std::ptrdiff_t sendOnce(int fd, const void* from, std::size_t size, int flags) noexcept {
+  const std::ptrdiff_t sent = calls().send(fd, from, size, flags | MSG_NOSIGNAL);
   return __builtin_expect(sent >= 0, 1) ? sent : -errno;
 }
 

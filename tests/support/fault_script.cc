@@ -30,6 +30,7 @@ namespace {
   X(open, EMFILE, false)              \
   X(unlink, EACCES, false)            \
   X(fcntl, 0, false)                  \
+  X(ioctl, 0, false)                  \
   X(pipe2, EMFILE, false)             \
   X(read, EINTR, true)                \
   X(write, EINTR, true)               \

@@ -126,6 +126,9 @@ void changeOperation(Ring& ring, io_uring_sqe& entry) {
   if (rule.most != 0) shortenSend(entry, rule.most);
   if (!rule.onlyOnce) return;
   if (code == IORING_OP_RECV) entry.ioprio &= static_cast<std::uint16_t>(~IORING_RECV_MULTISHOT);
+  if (code == IORING_OP_ACCEPT) {
+    entry.ioprio &= static_cast<std::uint16_t>(~IORING_ACCEPT_MULTISHOT);
+  }
   if (code == IORING_OP_POLL_ADD) entry.len &= ~IORING_POLL_ADD_MULTI;
 }
 

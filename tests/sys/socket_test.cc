@@ -256,10 +256,10 @@ TEST(Socket, BlockingModeIsSwitched) {
   EXPECT_EQ(flags(), 0);
   EXPECT_TRUE(setBlocking(pair.client.get(), Blocking::no).ok());
   EXPECT_EQ(flags(), O_NONBLOCK);
-  EXPECT_EQ(setBlocking(-1, Blocking::no).error().operation(), "fcntl(F_GETFL)");
+  EXPECT_EQ(setBlocking(-1, Blocking::no).error().operation(), "ioctl(FIONBIO)");
   FaultScript script;
-  script.fail("fcntl", 2, EPERM);
-  EXPECT_EQ(setBlocking(pair.client.get(), Blocking::yes).error().operation(), "fcntl(F_SETFL)");
+  script.fail("ioctl", 1, EPERM);
+  EXPECT_EQ(setBlocking(pair.client.get(), Blocking::yes).error().operation(), "ioctl(FIONBIO)");
 }
 
 TEST(Socket, HotCallsThatASignalBreaksAreMadeAgain) {

@@ -5,6 +5,7 @@
 
 #include "channel/loop_channels.h"
 #include "support/net.h"
+#include "transport/socket/stream_channel.h"
 
 #include <millrace/buffer/block.h>
 #include <millrace/channel/context.h>
@@ -14,7 +15,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <fcntl.h>
 #include <string>
 #include <vector>
 
@@ -50,9 +50,8 @@ class StreamRingTest : public NetTest {
   std::size_t waitingBlocks() {
     return inLoop([this] { return ring().waitingBlocks(); });
   }
-  /// The ring works on blocking sockets, and nobody else does.
   bool isOnRing(const ChannelPtr& channel) {
-    return inLoop([&] { return (::fcntl(channel->descriptor(), F_GETFL) & O_NONBLOCK) == 0; });
+    return inLoop([&] { return static_cast<const StreamChannel&>(*channel).isOnRing(); });
   }
   std::size_t pendingBytes(const ChannelPtr& channel) {
     return inLoop([&] { return channel->pendingBytes(); });

@@ -43,7 +43,8 @@ TEST_P(StreamRing, SmallMessagesNeedNoCallsOfTheirOwn) {
 
   const std::uint64_t enters = script.count("io_uring_enter");
   const std::uint64_t turned = loop().metrics().turns - turns;
-  for (const char* call : {"recv", "send", "recvmsg", "sendmsg", "readv", "writev", "fcntl"}) {
+  for (const char* call :
+       {"recv", "send", "recvmsg", "sendmsg", "readv", "writev", "fcntl", "ioctl"}) {
     EXPECT_EQ(script.count(call), 0U) << call;
   }
   if (GetParam().name == "UsualRing") {

@@ -11,11 +11,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 namespace millrace {
 
 class BufferPool;
 class ByteBuf;
+class Fd;
 class IoClient;
 
 namespace internal {
@@ -24,12 +26,12 @@ struct Block;
 
 /// What became of an operation.
 struct RingCompletion {
-  enum Kind : std::uint8_t { received, sent };
+  enum Kind : std::uint8_t { received, sent, accepted };
 
   Kind kind;
   bool last;                         ///< it is over; else more completions of it follow
   bool moreNow;                      ///< another one for this client comes right after this one
-  int result;                        ///< bytes; 0: the peer's end; or -errno
+  int result;                        ///< bytes, 0: the peer's end; a descriptor; or -errno
   internal::Block* block = nullptr;  ///< received bytes; the client owns it now
   ByteBuf* rest = nullptr;           ///< of a single message that did not go whole; to be taken
 };
@@ -54,6 +56,12 @@ class MILLRACE_API RingIo {
   virtual bool receive(std::uint64_t id, BufferPool& pool) = 0;
   /// Ends receive(); completions that are under way still come, the last one marked.
   virtual void stop(std::uint64_t id) noexcept = 0;
+  /// Takes connections off a listening socket, again and again: each completion brings a descriptor,
+  /// nonblocking, which the client owns then. It ends with the first failure.
+  virtual void accept(std::uint64_t id) = 0;
+  /// Ends accept() at once: nothing completes any more. Gives the connections that were taken and
+  /// not told of, in their order.
+  virtual std::vector<Fd> stopAccepting(std::uint64_t id) = 0;
   /// Sends all of it, unless it fails or is stopped. One at a time per client.
   virtual void send(std::uint64_t id, ByteBuf&& bytes, SendMode mode = SendMode::copied) = 0;
   /// The same for several, which stay with the caller; their memory is kept.

@@ -36,6 +36,7 @@ struct Calls {
   int (*open)(const char* path, int flags, unsigned mode);
   int (*unlink)(const char* path);
   int (*fcntl)(int fd, int command, long argument);
+  int (*ioctl)(int fd, unsigned long request, int* argument);
   int (*pipe2)(int fds[2], int flags);
   std::ptrdiff_t (*read)(int fd, void* to, std::size_t size);
   std::ptrdiff_t (*write)(int fd, const void* from, std::size_t size);

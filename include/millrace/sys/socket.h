@@ -85,7 +85,8 @@ MILLRACE_API std::ptrdiff_t recvMessage(int fd, msghdr& message, int flags = 0) 
 MILLRACE_API std::ptrdiff_t sendMessage(int fd, const msghdr& message, int flags = 0) noexcept;
 MILLRACE_API std::ptrdiff_t readParts(int fd, const iovec* parts, int count) noexcept;
 /// A gathering send for sockets (sendmsg underneath: writev cannot refuse SIGPIPE).
-MILLRACE_API std::ptrdiff_t sendParts(int fd, const iovec* parts, int count) noexcept;
+MILLRACE_API std::ptrdiff_t sendParts(int fd, const iovec* parts, int count,
+                                      int flags = 0) noexcept;
 /// A gathering write for descriptors that are no sockets; a broken pipe raises SIGPIPE there.
 MILLRACE_API std::ptrdiff_t writeParts(int fd, const iovec* parts, int count) noexcept;
 

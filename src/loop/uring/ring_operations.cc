@@ -7,6 +7,7 @@
 #include <millrace/buffer/buffer_pool.h>
 #include <millrace/loop/io_handler.h>
 #include <millrace/loop/readiness_io.h>
+#include <millrace/sys/fd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -42,7 +43,7 @@ void UringSelector::leave(std::uint64_t id) noexcept {
   slot->wanted = false;
   if (slot->inFlight != 0 && isUsable()) {
     // By name: the number may be another file's, or nobody's.
-    if (slot->receiving) cancel(nameOf(Kind::receive, slot->sequence, slots_.placeOf(*slot)));
+    if (slot->repeating) cancel(nameOfRepeated(*slot));
     if (slot->send != nullptr) cancel(nameOf(*slot->send));
     flush();
   }
@@ -85,25 +86,59 @@ bool UringSelector::receive(std::uint64_t id, BufferPool& pool) {
     }
   }
   slot->wanted = true;
-  if (!slot->receiving) beginReceive(*slot);
+  slot->repeats = Kind::receive;
+  if (!slot->repeating) beginRepeating(*slot);
   return true;
 }
 
-void UringSelector::beginReceive(Slot& slot) {
-  slot.receiving = true;
+void UringSelector::accept(std::uint64_t id) {
+  Slot* slot = find(id);
+  MR_CHECK(slot != nullptr && !slot->repeating, "accept() of a client that does so");
+  slot->wanted = true;
+  slot->repeats = Kind::accept;
+  beginRepeating(*slot);
+}
+
+void UringSelector::beginRepeating(Slot& slot) {
+  slot.repeating = true;
+  if (slot.repeats == Kind::accept) {
+    io_uring_sqe& operation = begin(slot, Kind::accept, IORING_OP_ACCEPT);
+    operation.ioprio = IORING_ACCEPT_MULTISHOT;
+    operation.accept_flags = SOCK_NONBLOCK | SOCK_CLOEXEC;
+    return;
+  }
   io_uring_sqe& operation = begin(slot, Kind::receive, IORING_OP_RECV);
   operation.ioprio = IORING_RECV_MULTISHOT | IORING_RECVSEND_POLL_FIRST;
   operation.flags = IOSQE_BUFFER_SELECT;
   operation.buf_group = ReceiveBuffers::kGroup;
 }
 
+std::uint64_t UringSelector::nameOfRepeated(const Slot& slot) const noexcept {
+  return nameOf(slot.repeats, slot.sequence, slots_.placeOf(slot));
+}
+
 void UringSelector::stop(std::uint64_t id) noexcept {
   Slot* slot = find(id);
   if (slot == nullptr || !slot->wanted) return;
   slot->wanted = false;
-  if (slot->receiving) {
-    cancel(nameOf(Kind::receive, slot->sequence, slots_.placeOf(*slot)));
+  if (slot->repeating) cancel(nameOfRepeated(*slot));
+}
+
+// The kernel is told and asked for its last word at once: nobody has to wait for it, and no connection is lost.
+std::vector<Fd> UringSelector::stopAccepting(std::uint64_t id) {
+  std::vector<Fd> taken;
+  Slot* slot = find(id);
+  if (slot == nullptr) return taken;
+  const std::uint64_t name = nameOf(Kind::accept, slot->sequence, slots_.placeOf(*slot));
+  stop(id);
+  if (slot->repeating && isUsable()) flushAndCollect();
+  for (std::size_t i = delivered_; i < done_.size(); ++i) {
+    if (done_[i].what != name) continue;
+    const Done done = std::exchange(done_[i], Done{0, 0, IORING_CQE_F_MORE});
+    if (done.result >= 0) taken.emplace_back(done.result);
+    static_cast<void>(goesOn(*slot, done));
   }
+  return taken;
 }
 
 void UringSelector::cancel(std::uint64_t name) noexcept {
@@ -147,6 +182,13 @@ void UringSelector::deliverOne(const Done& done, bool moreNow, IoLoop& loop) {
     }
     return;
   }
+  if (kindOf(done) == Kind::accept) {
+    Slot& slot = slotOf(done);
+    if (!accepted(slot, done, completion)) return;
+    completion.moreNow = moreNow;
+    tell(slot, completion, loop);
+    return;
+  }
   ByteBuf rest;
   Slot& slot = slotOf(done);
   if (sent(sendOf(done), done, completion, rest)) tell(slot, completion, loop);
@@ -174,14 +216,15 @@ inline void UringSelector::tell(Slot& slot, const RingCompletion& completion, Io
 inline bool UringSelector::goesOn(Slot& slot, const Done& done) {
   if (__builtin_expect((done.flags & IORING_CQE_F_MORE) != 0, 1)) return true;
   over(slot);
-  slot.receiving = false;
-  if (done.result == -ENOBUFS) buffers_.ranDry();
+  slot.repeating = false;
+  if (done.result == -ENOBUFS && kindOf(done) == Kind::receive) buffers_.ranDry();
   if (slot.client == nullptr || !slot.wanted) return false;
+  const bool brought = done.result > 0 || (done.result == 0 && kindOf(done) == Kind::accept);
   // Cancelled, but wanted again since.
-  const bool again = done.result > 0 || done.result == -ENOBUFS || done.result == -ECANCELED ||
-                     done.result == -EINTR;
+  const bool again = brought || done.result == -ECANCELED || done.result == -EINTR ||
+                     (done.result == -ENOBUFS && kindOf(done) == Kind::receive);
   if (again) {
-    beginReceive(slot);
+    beginRepeating(slot);
   } else {
     slot.wanted = false;
   }
@@ -207,6 +250,21 @@ inline bool UringSelector::received(Slot& slot, const Done& done, RingCompletion
   if (done.result == -ENOBUFS || done.result == -EINTR) completion.result = -ECANCELED;
   if (slot.client == nullptr) freeIfUnused(slot);
   return isTold;
+}
+
+// The same for a connection. Whoever comes when the client has left is closed.
+bool UringSelector::accepted(Slot& slot, const Done& done, RingCompletion& completion) {
+  completion.kind = RingCompletion::accepted;
+  completion.result = done.result;
+  completion.last = !goesOn(slot, done);
+  if (slot.client != nullptr) return completion.last || done.result >= 0;
+  dropAccepted(done);
+  freeIfUnused(slot);
+  return false;
+}
+
+void UringSelector::dropAccepted(const Done& done) noexcept {
+  if (kindOf(done) == Kind::accept && done.result >= 0) Fd(done.result).reset();
 }
 
 }  // namespace millrace

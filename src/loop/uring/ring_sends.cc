@@ -18,9 +18,6 @@ namespace millrace {
 
 namespace {
 
-/// For the end of a send, however much comes meanwhile.
-constexpr int kSendLooks = 1000;
-
 bool wasStopped(int result) noexcept {
   return result == -ECANCELED || result == -EAGAIN || result == -EINTR;
 }
@@ -208,12 +205,7 @@ void UringSelector::Send::release() noexcept {
 bool UringSelector::finishSend(std::uint64_t id, RingCompletion& completion, ByteBuf& rest) {
   Slot* slot = find(id);
   if (slot == nullptr || slot->send == nullptr || !isUsable()) return false;
-  // Its completion may be behind others for which there was no room.
-  for (int look = 0; look < kSendLooks; ++look) {
-    flush();
-    collect(later_);
-    if (!ring_.hasCompletions() && !ring_.wantsCall()) break;
-  }
+  flushAndCollect();
   Send& send = *slot->send;
   const std::uint64_t name = nameOf(send);
   for (std::size_t i = delivered_; i < done_.size(); ++i) {

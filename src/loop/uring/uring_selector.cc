@@ -66,6 +66,9 @@ void UringSelector::detach() noexcept {
     for (; delivered_ < done_.size(); ++delivered_) endUntold(done_[delivered_]);
     if (inFlight_ == 0 && ring_.queued() == 0) break;
   }
+  // Connections that the owner's thread has left behind. A forked child shares the memory of the ring.
+  if (!isUsable() && owner_.fork == thisOwner().fork) collect(later_);
+  for (; delivered_ < done_.size(); ++delivered_) dropAccepted(done_[delivered_]);
   ring_.close();
   buffers_.close();
   done_.clear();
@@ -73,7 +76,7 @@ void UringSelector::detach() noexcept {
   inFlight_ = 0;
   for (Slot& slot : slots_) {
     slot.inFlight = 0;
-    slot.receiving = false;
+    slot.repeating = false;
   }
   dropSends();
   for (Poll& poll : polls_) poll.armed = false;
@@ -83,6 +86,7 @@ void UringSelector::detach() noexcept {
 void UringSelector::endUntold(const Done& done) noexcept {
   if (done.what == 0) return;
   if ((done.flags & IORING_CQE_F_MORE) == 0 && inFlight_ != 0) --inFlight_;
+  dropAccepted(done);
   if (kindOf(done) != Kind::sendInPlace) return;
   Send& send = sendOf(done);
   if ((done.flags & IORING_CQE_F_NOTIF) != 0) {
@@ -127,6 +131,15 @@ void UringSelector::flush() noexcept {
     if (result < 0 && result != -EINTR && result != -EBUSY && result != -EAGAIN) return;
     if (result == 0 && ring_.queued() == 0 && !ring_.wantsCall()) return;
     collect(later_);
+  }
+}
+
+// The same, and what has ended by then is in done_: it may be behind others for which there was no room.
+void UringSelector::flushAndCollect() {
+  for (int look = 0; look < kLastLooks; ++look) {
+    flush();
+    collect(later_);
+    if (!ring_.hasCompletions() && !ring_.wantsCall()) break;
   }
 }
 

@@ -18,6 +18,7 @@
 
 #include <millrace/buffer/byte_buf.h>
 #include <millrace/loop/ring_io.h>
+#include <millrace/sys/fd.h>
 
 #include <cstdint>
 #include <memory>
@@ -51,7 +52,7 @@ class UringSelector final : public Selector, private RingIo {
   void tellClientsOfTheEnd() override;
 
  private:
-  enum class Kind : std::uint8_t { none, poll, receive, send, sendInPlace };
+  enum class Kind : std::uint8_t { none, poll, receive, accept, send, sendInPlace };
 
   static constexpr std::uint32_t kSequenceMask = (1u << 28) - 1;
   static constexpr std::uint64_t clientId(std::uint32_t sequence, std::uint32_t place) noexcept {
@@ -94,8 +95,9 @@ class UringSelector final : public Selector, private RingIo {
     int fd = -1;
     std::uint32_t sequence = 0;
     std::uint16_t inFlight = 0;  // operations that have not ended
-    bool wanted = false;         // to receive
-    bool receiving = false;      // and the kernel does
+    Kind repeats = Kind::none;   // receive or accept
+    bool wanted = false;         // it is to go on
+    bool repeating = false;      // and the kernel does it
   };
 
   struct Done {
@@ -109,6 +111,8 @@ class UringSelector final : public Selector, private RingIo {
   void leave(std::uint64_t id) noexcept override;
   bool receive(std::uint64_t id, BufferPool& pool) override;
   void stop(std::uint64_t id) noexcept override;
+  void accept(std::uint64_t id) override;
+  std::vector<Fd> stopAccepting(std::uint64_t id) override;
   void send(std::uint64_t id, ByteBuf&& bytes, SendMode mode) override;
   void send(std::uint64_t id, std::span<const ByteBuf* const> parts, SendMode mode) override;
   void stopSending(std::uint64_t id) noexcept override;
@@ -118,13 +122,16 @@ class UringSelector final : public Selector, private RingIo {
 
   Slot* find(std::uint64_t id) noexcept;
   io_uring_sqe& begin(Slot& slot, Kind kind, std::uint8_t operation);
-  void beginReceive(Slot& slot);
+  void beginRepeating(Slot& slot);
+  std::uint64_t nameOfRepeated(const Slot& slot) const noexcept;
   void cancel(std::uint64_t name) noexcept;
   static Kind kindOf(const Done& done) noexcept { return static_cast<Kind>(done.what >> 60); }
   Slot& slotOf(const Done& done) noexcept;
   void over(Slot& slot) noexcept;
   void deliverOne(const Done& done, bool moreNow, IoLoop& loop);
   bool received(Slot& slot, const Done& done, RingCompletion& completion);
+  bool accepted(Slot& slot, const Done& done, RingCompletion& completion);
+  static void dropAccepted(const Done& done) noexcept;
   bool goesOn(Slot& slot, const Done& done);
   static void tell(Slot& slot, const RingCompletion& completion, IoLoop& loop);
   // Sends: ring_sends.cc.
@@ -151,6 +158,7 @@ class UringSelector final : public Selector, private RingIo {
   static Owner thisOwner() noexcept;
   io_uring_sqe& entry();
   void flush() noexcept;
+  void flushAndCollect();
   void collect(std::vector<ReadyEvent>& found);
   void arm(std::uint32_t place);
   void disarm(Poll& poll) noexcept;

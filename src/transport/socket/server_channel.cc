@@ -10,6 +10,7 @@
 #include <millrace/loop/event_loop.h>
 #include <millrace/loop/io.h>
 #include <millrace/loop/io_handler.h>
+#include <millrace/loop/ring_io.h>
 #include <millrace/sys/events.h>
 #include <millrace/sys/socket.h>
 
@@ -74,18 +75,30 @@ Result<OptionValue> ServerChannel::lookUpOption(const OptionKey& key) const {
 // --- life ---
 
 Result<void> ServerChannel::doRegister() {
-  ReadinessIo* io = loop().io().readiness();
-  if (io == nullptr) {
+  if (loop().io().readiness() == nullptr) {
     return Error(Errc::notSupported, "register",
                  describe() + " on " + loop().name() + " (engine " + loop().ioType().name + ")");
   }
   if (&loop().ioType() == &io::blockingType) {
     if (Result<void> set = socket_.makeBlocking(); !set) return set;
   }
-  return listening_ ? socket_.add(*io, kReadable, *this) : Result<void>();
+  ring_ = loop().io().ring();
+  return listening_ ? enter() : Result<void>();
 }
 
-void ServerChannel::doDeregister() noexcept { socket_.leave(); }
+// Where the ring will accept, doBeginRead() begins it.
+Result<void> ServerChannel::enter() { return mayUseRing() ? Result<void>() : enterReadiness(); }
+
+Result<void> ServerChannel::enterReadiness() {
+  if (socket_.isRegistered()) return {};
+  if (Result<void> set = socket_.neverWait(); !set) return set;
+  return socket_.add(*loop().io().readiness(), kReadable, *this);
+}
+
+void ServerChannel::doDeregister() noexcept {
+  leaveRing();
+  socket_.leave();
+}
 
 Result<void> ServerChannel::doBind(const SocketAddress& local) {
   if (Result<void> bound = bindOrExplain(socket_.fd(), local, SocketType::stream); !bound) {
@@ -96,9 +109,7 @@ Result<void> ServerChannel::doBind(const SocketAddress& local) {
   const Result<SocketAddress> name = sockName(socket_.fd());
   if (!name) return name.error();
   // Not before: a socket that does not listen is reported as hung up, again and again.
-  if (Result<void> added = socket_.add(*loop().io().readiness(), kReadable, *this); !added) {
-    return added;
-  }
+  if (Result<void> entered = enter(); !entered) return entered;
   local_ = *name;
   addressesAreKnown();
   listening_ = true;
@@ -106,6 +117,10 @@ Result<void> ServerChannel::doBind(const SocketAddress& local) {
 }
 
 void ServerChannel::doClose() noexcept {
+  // The ring may have gone with its loop.
+  if (RingIo* ring = ringId_ == 0 ? nullptr : loop().io().ring()) ring->leave(ringId_);
+  ringId_ = 0;
+  early_.clear();
   socket_.close();
   path_.release();
 }
@@ -125,15 +140,21 @@ void ServerChannel::lost(const Error& why) noexcept {
 // --- accepting ---
 
 void ServerChannel::doBeginRead() {
-  if (pauseMillis_ != 0) return;
-  if (Result<void> wanted = socket_.want(kReadable); !wanted) {
+  if (pauseMillis_ != 0 || ringId_ != 0) return;
+  if (mayUseRing() && goToRing()) return;
+  Result<void> wanted = enterReadiness();
+  if (wanted) wanted = socket_.want(kReadable);
+  if (!wanted) {
     failWith(wanted.error());
     return;
   }
-  if (readable_) socket_.again();
+  if (readable_ || !early_.empty()) socket_.again();
 }
 
-void ServerChannel::doStopRead() { socket_.unwant(kReadable); }
+void ServerChannel::doStopRead() {
+  leaveRing();
+  socket_.unwant(kReadable);
+}
 
 void ServerChannel::ready(std::uint32_t events) noexcept {
   const Scope scope(*this);
@@ -161,18 +182,32 @@ void ServerChannel::acceptBurst() {
   } while (taken < most && mayContinueBurst());
   if (socket_.isBlocking()) readable_ = false;  // the engine tells when there is more
   endBurst(taken != 0);
-  if (isShortage(failure)) {
-    pause(failure);
-  } else if (failure != 0) {
-    if (isForeign(failure)) socket_.disown();
-    failWith(Error::fromErrno(failure, "accept", local_.toString()));
+  if (failure != 0) acceptFailed(failure);
+  if (!mayReadOn()) return;
+  if (readable_ || !early_.empty()) {
+    socket_.again();
+  } else if (ring_ != nullptr) {
+    isFlooded_ = false;
+    if (pauseMillis_ == 0 && mayUseRing()) static_cast<void>(goToRing());
   }
-  if (readable_ && mayReadOn()) socket_.again();
+}
+
+void ServerChannel::acceptFailed(int error) {
+  if (isShortage(error)) return pause(error);
+  if (concernsOneConnection(error)) return;
+  if (isForeign(error)) socket_.disown();
+  failWith(Error::fromErrno(error, "accept", local_.toString()));
 }
 
 // 0, or the errno that ends the burst. One connection's failure counts as a connection: a flood of
 // them must not keep the loop.
 int ServerChannel::acceptOne() {
+  if (!early_.empty()) {
+    Fd first = std::move(early_.front());
+    early_.pop_front();
+    static_cast<void>(passAccepted(std::move(first)));
+    return 0;
+  }
   AcceptedSocket accepted;
   const int fd = acceptNow(socket_.fd(), &accepted.peer);
   if (fd < 0) return concernsOneConnection(-fd) ? 0 : -fd;
@@ -184,9 +219,12 @@ int ServerChannel::acceptOne() {
 
 // Those who are in the queue already would see a reset: they are taken, and end gracefully.
 void ServerChannel::doLinger() {
-  int left = backlog_;
-  while (left > 0 && isOpen() && acceptOne() == 0) --left;
-  if (left != backlog_) pipeline().fireChannelReadComplete();
+  leaveRing();
+  int left = backlog_ + static_cast<int>(early_.size());
+  const int most = left;
+  const bool mayAccept = socket_.neverWait().ok();
+  while (mayAccept && left > 0 && isOpen() && acceptOne() == 0) --left;
+  if (left != most) pipeline().fireChannelReadComplete();
   lingerDone();
 }
 

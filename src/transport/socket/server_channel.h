@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ServerChannel: a listening socket, TCP or Unix, on a readiness engine. Loop thread only.
+// ServerChannel: a listening socket, TCP or Unix, on a readiness engine or on one with a ring
+// (server_ring.cc). Loop thread only.
 //
 // Each connection is a message (AcceptedSocket); it makes no channels. Without descriptors it pauses,
 // says so once, and tries again until there are some.
@@ -12,7 +13,11 @@
 #include <millrace/loop/readiness_io.h>
 #include <millrace/sys/socket_address.h>
 
+#include <deque>
+
 namespace millrace {
+
+class RingIo;
 
 class ServerChannel final : public Channel, private IoClient {
  public:
@@ -25,6 +30,8 @@ class ServerChannel final : public Channel, private IoClient {
   int descriptor() const noexcept override { return socket_.fd(); }
   Result<void> applyOption(const OptionKey& key, const OptionValue& value) override;
   Result<OptionValue> lookUpOption(const OptionKey& key) const override;
+  /// A ring accepts for it.
+  bool isOnRing() const noexcept { return ringId_ != 0; }
 
  private:
   // --- Channel ---
@@ -43,14 +50,28 @@ class ServerChannel final : public Channel, private IoClient {
 
   // --- IoClient ---
   void ready(std::uint32_t events) noexcept override;
+  void completed(const RingCompletion& completion) noexcept override;
   void lost(const Error& why) noexcept override;
 
+  Result<void> enter();
+  Result<void> enterReadiness();
   void acceptBurst();
   int acceptOne();
+  void acceptFailed(int error);
   void pause(int error);
   void resume();
+  // On a ring: server_ring.cc.
+  bool mayUseRing() const noexcept;
+  bool goToRing();
+  void leaveRing();
+  void takeFromRing(Fd fd, bool moreNow);
+  bool passAccepted(Fd fd);
 
   SocketHandle socket_;
+  RingIo* ring_ = nullptr;    // the loop's, if it has one
+  std::uint64_t ringId_ = 0;  // 0: it accepts by readiness
+  std::deque<Fd> early_;      // what the ring had taken when it was stopped
+  int ringTaken_ = 0;         // right after each other
   SocketAddress local_;
   BoundPath path_;
   int backlog_ = 4096;
@@ -63,6 +84,8 @@ class ServerChannel final : public Channel, private IoClient {
   const bool isUnix_;
   bool listening_ = false;
   bool readable_ = false;
+  bool inRingBurst_ = false;  // channelReadComplete() follows with the ring's next completion
+  bool isFlooded_ = false;    // more came at once than the ring should bring
 };
 
 }  // namespace millrace

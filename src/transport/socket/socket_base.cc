@@ -32,8 +32,22 @@ Result<void> SocketHandle::makeBlocking() {
       return set;
     }
   }
-  blocking_ = true;
+  flags_ = 0;
   return {};
+}
+
+Result<void> SocketHandle::letKernelWait() {
+  if (kernelWaits_) return {};
+  Result<void> set = setBlocking(fd_.get(), Blocking::yes);
+  kernelWaits_ = set.ok();
+  return set;
+}
+
+Result<void> SocketHandle::neverWait() {
+  if (!kernelWaits_) return {};
+  Result<void> set = setBlocking(fd_.get(), Blocking::no);
+  kernelWaits_ = !set.ok();
+  return set;
 }
 
 // --- registration ---

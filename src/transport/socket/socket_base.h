@@ -8,6 +8,8 @@
 #include <millrace/sys/fd.h>
 
 #include <cstdint>
+#include <sys/socket.h>
+#include <utility>
 
 namespace millrace {
 
@@ -30,7 +32,13 @@ class SocketHandle {
 
   /// Calls block from now on, for a tenth of a second at the most, then fail with EAGAIN.
   Result<void> makeBlocking();
-  bool isBlocking() const noexcept { return blocking_; }
+  bool isBlocking() const noexcept { return flags_ == 0; }
+  /// For calls that read and write: those wait only where makeBlocking() was called.
+  int flags() const noexcept { return flags_; }
+  /// A ring works on it: the kernel waits until something can be done. Our calls do not, by flags().
+  Result<void> letKernelWait();
+  /// Before calls that have no flags: they do not wait, either.
+  Result<void> neverWait();
 
   /// Begins with `events`; with levels only what is asked for later.
   Result<void> add(ReadinessIo& io, std::uint32_t events, IoClient& client);
@@ -55,12 +63,13 @@ class SocketHandle {
 
  private:
   Fd fd_;
+  int flags_ = MSG_DONTWAIT;
   std::uint32_t interest_ = 0;
   std::uint64_t id_ = 0;
   ReadinessIo* io_ = nullptr;
   bool edge_ = false;
   bool listed_ = false;
-  bool blocking_ = false;
+  bool kernelWaits_ = false;
   bool foreign_ = false;
 };
 

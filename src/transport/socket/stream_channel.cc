@@ -175,7 +175,7 @@ void StreamChannel::lost(const Error& why) noexcept {
 inline bool StreamChannel::writeWhole(ByteBuf& bytes) noexcept {
   const std::span<const std::byte> data = bytes.data();
   if (data.empty()) return false;
-  const std::ptrdiff_t wrote = sendOnce(socket_.fd(), data.data(), data.size());
+  const std::ptrdiff_t wrote = sendOnce(socket_.fd(), data.data(), data.size(), socket_.flags());
   if (__builtin_expect(wrote != static_cast<std::ptrdiff_t>(data.size()), 0)) {
     unexpected_ = wrote == -EINTR ? 0 : wrote;
     return false;
@@ -237,7 +237,7 @@ void StreamChannel::doStopRead() {
     std::size_t room, std::ptrdiff_t& got) noexcept {
   internal::Block* block =
       local().pool().core().allocateClass(internal::SizeClasses::ofPower(predictor_.exponent()));
-  got = recvOnce(socket_.fd(), block->bytes, room);
+  got = recvOnce(socket_.fd(), block->bytes, room, socket_.flags());
   return block;
 }
 
@@ -281,7 +281,9 @@ void StreamChannel::readBurst() {
   std::size_t total = 0;
   std::int64_t began = 0;
   for (;;) {
-    if (got == -EINTR) got = recvSocket(socket_.fd(), block->bytes, predictor_.guess());
+    if (got == -EINTR) {
+      got = recvSocket(socket_.fd(), block->bytes, predictor_.guess(), socket_.flags());
+    }
     if (got <= 0) {
       block->drop();
       readable_ = false;
@@ -385,7 +387,8 @@ void StreamChannel::discardInput() {
   ByteBuf waste = pool().allocate(kDiscard);
   const int most = socket_.isBlocking() ? 1 : settings().maxMessagesPerRead;
   for (int i = 0; i < most; ++i) {
-    const std::ptrdiff_t got = recvSocket(socket_.fd(), waste.writable().data(), kDiscard);
+    const std::ptrdiff_t got =
+        recvSocket(socket_.fd(), waste.writable().data(), kDiscard, socket_.flags());
     if (got == -EAGAIN) {
       readable_ = false;
       return;

@@ -43,6 +43,8 @@ class StreamChannel final : private IoClient, public Channel {
   int descriptor() const noexcept override { return socket_.fd(); }
   Result<void> applyOption(const OptionKey& key, const OptionValue& value) override;
   Result<OptionValue> lookUpOption(const OptionKey& key) const override;
+  /// A ring receives and sends for it.
+  bool isOnRing() const noexcept { return way_ == Way::ring; }
 
  private:
   template <class Transport, bool (Transport::*Write)(ByteBuf&) noexcept>

@@ -25,6 +25,7 @@ std::ptrdiff_t StreamChannel::writeFile(OutboundBuffer& out) {
     out.removeFront();
     return 0;
   }
+  if (Result<void> set = socket_.neverWait(); !set) return -set.error().errnoValue();
   auto offset = static_cast<std::int64_t>(region->offset());
   const auto size = static_cast<std::size_t>(std::min(region->count(), kChunk));
   std::ptrdiff_t sent = 0;
@@ -48,7 +49,8 @@ std::ptrdiff_t StreamChannel::copyFile(const FileRegion& region, std::size_t siz
   const std::ptrdiff_t got = preadBytes(region.fd(), bytes.writable().data(), room,
                                         static_cast<std::int64_t>(region.offset()));
   if (got <= 0) return got;
-  return sendSocket(socket_.fd(), bytes.writable().data(), static_cast<std::size_t>(got));
+  return sendSocket(socket_.fd(), bytes.writable().data(), static_cast<std::size_t>(got),
+                    socket_.flags());
 }
 
 }  // namespace millrace

@@ -5,7 +5,7 @@
 //   leaving     the ring was told to stop receiving; what it still brings is kept in order
 //   readiness   everything else, just as on epoll: bulk, paused reads, files, descriptors
 //
-// A socket that the ring works on is blocking (the kernel waits, no thread does); else it is not.
+// The ring needs a blocking socket (the kernel waits, no thread does). It stays one until a file is sent.
 #include "channel/channel_fast.h"
 #include "channel/loop_channels.h"
 #include "transport/socket/stream_channel.h"
@@ -45,11 +45,10 @@ bool StreamChannel::mayUseRing() const noexcept {
 
 // Nothing may be left to read by other means: it would come too late.
 bool StreamChannel::goToRing() {
-  if (Result<void> set = setBlocking(socket_.fd(), Blocking::yes); !set) return false;
+  if (!socket_.letKernelWait()) return false;
   if (ringId_ == 0) ringId_ = ring_->enter(socket_.fd(), *this);
   if (!ring_->receive(ringId_, pool())) {
     ring_->leave(std::exchange(ringId_, 0));
-    static_cast<void>(setBlocking(socket_.fd(), Blocking::no));
     smallBursts_ = 0;  // perhaps later
     return false;
   }
@@ -65,9 +64,7 @@ void StreamChannel::leaveRing() {
   if (way_ != Way::ring) return;
   way_ = Way::leaving;
   smallBursts_ = 0;
-  // The kernel would not wait with it any more; what is left goes the other way.
-  if (sending_) ring_->stopSending(ringId_);
-  static_cast<void>(setBlocking(socket_.fd(), Blocking::no));
+  if (sending_) ring_->stopSending(ringId_);  // what is left goes the other way
   ring_->stop(ringId_);
 }
 

@@ -63,12 +63,16 @@ std::ptrdiff_t StreamChannel::writeOnce(OutboundBuffer& out) {
   std::ptrdiff_t wrote = 0;
   if (out.flushedCount() == 1) {
     const std::span<const std::byte> data = first->data();
-    if (!data.empty()) wrote = sendSocket(socket_.fd(), data.data(), data.size());
+    if (!data.empty()) {
+      wrote = sendSocket(socket_.fd(), data.data(), data.size(), socket_.flags());
+    }
   } else {
     iovec* parts = local().parts();
     std::size_t bytes = 0;
     const std::size_t count = out.gather(parts, LoopChannels::kMaxParts, kMaxWrite, bytes);
-    if (count != 0) wrote = sendParts(socket_.fd(), parts, static_cast<int>(count));
+    if (count != 0) {
+      wrote = sendParts(socket_.fd(), parts, static_cast<int>(count), socket_.flags());
+    }
   }
   if (wrote < 0) return wrote;
   noteWritten(wrote);

@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+// Servers on io_uring: the ring takes connections before anybody asks for them, and none is lost, whatever
+// happens in between. What socket_accept_test.cc does by failing accept4(), which the ring does not call.
+#include "support/fault_script.h"
+#include "support/loop_test.h"
+#include "support/ring_script.h"
+#include "transport/socket/server_channel.h"
+#include "transport/stream_ring_fixture.h"
+
+#include <millrace/channel/channel_metrics.h>
+#include <millrace/sys/socket.h>
+
+#include <gmock/gmock.h>
+
+#include <cerrno>
+#include <functional>
+#include <sys/socket.h>
+
+namespace millrace {
+namespace {
+
+using namespace std::chrono_literals;
+using test::EventLog;
+using test::Held;
+using test::LogPtr;
+using test::Peer;
+using test::succeeds;
+using testing::ElementsAre;
+using testing::StartsWith;
+
+/// Records, and does something about the first connection.
+class FirstHandler final : public test::RecordingHandler {
+ public:
+  using Act = std::function<void(Context&)>;
+  FirstHandler(LogPtr log, Act act) : RecordingHandler(std::move(log)), act_(std::move(act)) {}
+  void channelRead(Context& ctx, Message&& msg) override {
+    RecordingHandler::channelRead(ctx, std::move(msg));
+    if (const Act act = std::exchange(act_, nullptr)) act(ctx);
+  }
+
+ private:
+  Act act_;
+};
+
+class ServerRing : public test::StreamRingTest {
+ protected:
+  Server serveWith(const FirstHandler::Act& act, int perBurst = 16) {
+    return bootstrap(test::echoing())
+        .handler([log = log_, act](Channel& channel) {
+          channel.pipeline().emplaceLast<FirstHandler>(log, act);
+        })
+        .option(options::maxMessagesPerRead, perBurst)
+        .bind(anyAddress())
+        .get();
+  }
+  bool accepts(const Server& server) {
+    return inLoop([&] { return static_cast<const ServerChannel&>(server.channel()).isOnRing(); });
+  }
+  /// They come together.
+  std::vector<Peer> come(const Server& server, int count) {
+    const Held held(loop());
+    std::vector<Peer> peers;
+    for (int i = 0; i < count; ++i) peers.push_back(Peer::to(server.address()));
+    return peers;
+  }
+  static bool echoes(Peer& peer) {
+    peer.send("ping");
+    return peer.receive(4) == "ping";
+  }
+  std::vector<std::string> sinceActive() const {
+    std::vector<std::string> all = log_->events();
+    all.erase(all.begin(), std::find(all.begin(), all.end(), "active") + 1);
+    return all;
+  }
+};
+
+TEST_P(ServerRing, TakesConnectionsWithoutACallForEach) {
+  const LogPtr children = std::make_shared<EventLog>();
+  const Server server = bootstrap([children](Channel& channel) {
+                          children->add(channel.remoteAddress().toString());
+                          channel.pipeline().emplaceLast<test::EchoHandler>();
+                        })
+                            .bind(anyAddress())
+                            .get();
+  const test::FaultScript calls;
+
+  std::vector<std::string> expected;
+  for (int i = 0; i < 10; ++i) {
+    Peer peer = Peer::to(server.address());
+    expected.push_back(sockName(peer.fd()).value().toString());
+    EXPECT_TRUE(echoes(peer));
+  }
+
+  EXPECT_EQ(children->events(), expected);
+  EXPECT_EQ(calls.count("accept4"), 0U);
+  EXPECT_TRUE(accepts(server));
+}
+
+// C129: the next burst begins behind channelReadComplete(), and a flood goes on by calls
+TEST_P(ServerRing, AFloodComesInBurstsToo) {
+  const Server server = serveWith({}, 3);
+  const test::FaultScript calls;
+
+  std::vector<Peer> peers = come(server, 40);
+  for (Peer& each : peers) ASSERT_TRUE(echoes(each));
+  settle();
+
+  std::size_t inBurst = 0;
+  for (const std::string& each : sinceActive()) {
+    inBurst = each == "message" ? inBurst + 1 : 0;
+    EXPECT_LE(inBurst, 3U);
+  }
+  EXPECT_EQ(log_->count("message"), 40U);
+  EXPECT_EQ(sinceActive().back(), "readComplete");
+  EXPECT_TRUE(accepts(server)) << "it comes back when the flood is over";
+  if (GetParam().name == "UsualRing") {
+    EXPECT_GT(calls.count("accept4"), 0U);
+  }
+}
+
+// Reads that stop in the middle of what the ring has brought
+TEST_P(ServerRing, WhoCameBeforeReadsStoppedWaits) {
+  const Server server = serveWith([](Context& ctx) { ctx.channel().setAutoRead(false); });
+
+  std::vector<Peer> peers = come(server, 6);
+  ASSERT_TRUE(log_->await("readComplete"));
+  settle();
+  EXPECT_THAT(sinceActive(), ElementsAre("message", "readComplete"));
+  EXPECT_FALSE(accepts(server));
+
+  server.channel().read();
+  ASSERT_TRUE(log_->await("readComplete", 2));
+  settle();
+  EXPECT_EQ(log_->count("message"), 2U) << "one per read";
+
+  server.channel().setAutoRead(true);
+  for (Peer& each : peers) EXPECT_TRUE(echoes(each));
+  Peer late = Peer::to(server.address());
+  EXPECT_TRUE(echoes(late));
+  EXPECT_EQ(log_->count("message"), 7U);
+  EXPECT_TRUE(accepts(server));
+}
+
+TEST_P(ServerRing, StopsAndGoesOnAsOftenAsItIsTold) {
+  const Server server = serve(test::echoing());
+  for (int round = 0; round < 100; ++round) {
+    server.channel().setAutoRead(round % 2 != 0);
+    if (round % 3 == 0) server.channel().setAutoRead(round % 2 == 0);
+    Peer peer = Peer::to(server.address());
+    server.channel().setAutoRead(true);
+    ASSERT_TRUE(echoes(peer)) << round;
+  }
+}
+
+// A close hears of nobody any more; those whom the ring has taken are closed, and see that.
+TEST_P(ServerRing, WhoCameBeforeACloseSeesTheEnd) {
+  for (int round = 0; round < 20; ++round) {
+    const Server server = serveWith([](Context& ctx) { ctx.channel().close(); });
+    std::vector<Peer> peers = come(server, 6);
+    EXPECT_TRUE(succeeds(server.closeFuture()));
+    for (std::size_t i = 1; i < peers.size(); ++i) EXPECT_EQ(peers[i].receiveAll(), "");
+  }
+  settle();
+  EXPECT_EQ(log_->count("message"), 20U);
+}
+
+TEST_P(ServerRing, WhoCameBeforeAGracefulCloseIsServed) {
+  const Server server = serveWith([](Context& ctx) { ctx.channel().closeGracefully(); });
+  std::vector<Peer> peers = come(server, 6);
+  for (Peer& each : peers) EXPECT_TRUE(echoes(each));
+  EXPECT_TRUE(succeeds(server.closeFuture()));
+  EXPECT_EQ(log_->count("message"), 6U);
+}
+
+// They are in the ring's hands, and the loop ends.
+TEST_P(ServerRing, WhoCameBeforeTheLoopEndedSeesTheEnd) {
+  Server server = serveWith([this](Context&) { group().shutdownGracefully(0s, 0s); });
+  std::vector<Peer> peers = come(server, 6);
+  for (Peer& each : peers) EXPECT_EQ(each.receiveAll(), "");
+  endGroup();
+}
+
+TEST_P(ServerRing, WhoCameBeforeAServerLeftItsLoopWaits) {
+  const Server server = serveWith([](Context& ctx) { ctx.channel().deregister(); });
+  std::vector<Peer> peers = come(server, 6);
+  ASSERT_TRUE(log_->await("unregistered"));
+  settle();
+  EXPECT_EQ(log_->count("message"), 1U);
+
+  EXPECT_TRUE(succeeds(registerChannel(loop(), ChannelPtr(&server.channel()))));
+
+  for (Peer& each : peers) EXPECT_TRUE(echoes(each));
+  EXPECT_EQ(log_->count("message"), 6U);
+}
+
+INSTANTIATE_TEST_SUITE_P(Rings, ServerRing, testing::ValuesIn(test::ringRows()), test::netRowName);
+
+// --- failures ---
+
+class ServerRingFault : public ServerRing {
+ protected:
+  test::RingScript script_;  // before the loops
+};
+
+// F4 F69: what concerns one connection, or nobody, is no reason to tell anybody
+TEST_P(ServerRingFault, OfOneConnectionIsNotTold) {
+  for (const int error : {EINTR, ECANCELED, ECONNABORTED, EPROTO, EPERM, ETIMEDOUT}) {
+    script_.fail(IORING_OP_ACCEPT, error, 3);
+    const Server server = serveWith({});
+    Peer peer = Peer::to(server.address());
+    EXPECT_TRUE(echoes(peer)) << error;
+    EXPECT_TRUE(accepts(server));
+  }
+  EXPECT_EQ(log_->count("exception"), 0U);
+  EXPECT_EQ(script_.faults(), 18U);
+}
+
+// F1 F2: it pauses, says so once, and comes back to the ring
+TEST_P(ServerRingFault, WantOfDescriptorsPauses) {
+  for (const int error : {EMFILE, ENFILE, ENOBUFS, ENOMEM}) {
+    const LogPtr log = std::make_shared<EventLog>();
+    const std::uint64_t before = channelMetrics(loop()).acceptPauses;
+    script_.fail(IORING_OP_ACCEPT, error);
+    const Server server =
+        bootstrap(test::echoing()).handler(test::recording(log)).bind(anyAddress()).get();
+    std::vector<Peer> peers = come(server, 3);
+    for (Peer& each : peers) EXPECT_TRUE(echoes(each)) << error;
+
+    EXPECT_EQ(log->count("exception accept"), 1U);
+    EXPECT_EQ(channelMetrics(loop()).acceptPauses - before, 1U);
+    EXPECT_TRUE(test::eventually([&] { return accepts(server); }));
+  }
+}
+
+// F5: the listener itself is broken
+TEST_P(ServerRingFault, OfTheListenerEndsIt) {
+  const Server server = serve(test::echoing());
+  const Server broken = serveWith({});
+  script_.fail(IORING_OP_ACCEPT, EINVAL);
+  broken.channel().setAutoRead(false);
+  broken.channel().setAutoRead(true);
+
+  EXPECT_TRUE(succeeds(broken.closeFuture()));
+  ASSERT_TRUE(log_->await("removed"));
+  EXPECT_THAT(sinceActive(),
+              ElementsAre(StartsWith("exception accept"), "inactive", "unregistered", "removed"));
+  Peer peer = Peer::to(server.address());
+  EXPECT_TRUE(echoes(peer)) << "others are not concerned";
+}
+
+// F70: the kernel ends what should repeat by itself
+TEST_P(ServerRingFault, ARepeatedAcceptThatEndsIsBegunAnew) {
+  script_.onlyOnce(IORING_OP_ACCEPT);
+  const Server server = serveWith({});
+  std::vector<Peer> peers = come(server, 6);
+  for (Peer& each : peers) EXPECT_TRUE(echoes(each));
+  EXPECT_GE(script_.count(IORING_OP_ACCEPT), 6U);
+  EXPECT_EQ(log_->count("exception"), 0U);
+}
+
+INSTANTIATE_TEST_SUITE_P(Rings, ServerRingFault, testing::ValuesIn(test::ringRows()),
+                         test::netRowName);
+
+}  // namespace
+}  // namespace millrace
