@@ -5,6 +5,8 @@
 #include "tls/file_marks.h"
 #include "tls/session.h"
 
+#include <millrace/base/log.h>
+
 #include <cstring>
 #include <ctime>
 #include <openssl/err.h>
@@ -104,6 +106,15 @@ int numberOf(TlsVersion version) {
   return version == TlsVersion::tls12 ? TLS1_2_VERSION : TLS1_3_VERSION;
 }
 
+// Not refused: whoever connects may look at other things than names.
+void warnOfOtherName(SSL_CTX* ctx, const std::string& pattern) {
+  const std::string name = pattern.front() == '*' ? "any" + pattern.substr(1) : pattern;
+  X509* shown = SSL_CTX_get0_certificate(ctx);
+  if (X509_check_host(shown, name.data(), name.size(), 0, nullptr) == 1) return;
+  log(LogLevel::warn, "tls", "the certificate for \"", pattern,
+      "\" is not made out to that name: clients will refuse it");
+}
+
 }  // namespace
 
 SSL_CTX* Snapshot::contextFor(const std::string* name) const {
@@ -179,6 +190,7 @@ Result<SslCtxPtr> ContextCore::loadOne(Snapshot& snapshot, const TlsIdentity* id
   if (Result<void> good = setUp(ctx.get(), snapshot, believed); !good) return good.error();
   if (identity != nullptr) {
     if (Result<void> good = useIdentity(ctx.get(), *identity); !good) return good.error();
+    if (!name.empty()) warnOfOtherName(ctx.get(), name);
   }
   setScope(ctx.get(), snapshot, name, believed);
   setUpCallbacks(ctx.get(), snapshot);

@@ -170,6 +170,7 @@ TlsContextBuilder& TlsContextBuilder::ticketLifetime(Duration life) {
 }
 
 TlsContextBuilder& TlsContextBuilder::ticketKeys(std::vector<std::string> secrets) {
+  require(settings_->isServer, "ticketKeys() is for servers: a client keeps what it is given");
   checkSecrets(secrets);
   settings_->ticketKeys = std::move(secrets);
   return *this;
@@ -205,6 +206,7 @@ Result<void> TlsContext::reload(const TlsContextBuilder& settings) {
 }
 
 void TlsContext::setTicketKeys(std::vector<std::string> secrets) {
+  if (!isServer()) throw std::invalid_argument("setTicketKeys() is for servers");
   checkSecrets(secrets);
   core_->tickets().set(secrets);
   tls::wipe(secrets);

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "support/log_capture.h"
 #include "support/loop_test.h"
 #include "tls/temporary_folder.h"
 #include "tls/test_ca.h"
@@ -76,6 +77,10 @@ TEST(TlsContextBuilder, WrongValuesAreRefusedAtOnce) {
             "TlsContextBuilder::refuseUnknownNames() is for servers");
   EXPECT_EQ(refusal([&] { client.clientAuth(TlsClientAuth::required); }),
             "TlsContextBuilder::clientAuth() is for servers");
+  EXPECT_EQ(refusal([&] { client.ticketKeys({std::string(80, 'k')}); }),
+            "TlsContextBuilder::ticketKeys() is for servers: a client keeps what it is given");
+  EXPECT_EQ(refusal([&] { client.build().setTicketKeys({std::string(80, 'k')}); }),
+            "setTicketKeys() is for servers");
   EXPECT_EQ(refusal([&] {
               server.alpn({"h2", ""});
             }),
@@ -326,6 +331,21 @@ TEST(TlsFigures, CountWhatHappened) {
 
 TEST(TlsContextBuilder, RefusesTrustThatNobodyIsHeldTo) {
   EXPECT_THROW(serverBuilder().trust(TlsTrust::system()).build(), std::invalid_argument);
+}
+
+// Clients would refuse it, and their errors would say so to nobody who can mend it.
+TEST(TlsContext, ACertificateForAnotherNameIsWarnedOf) {
+  const TlsIdentity wild = TlsIdentity::selfSigned({"*.example.net"});
+  const auto warnings = [&](const std::string& name, const TlsIdentity& identity) {
+    const test::LogCapture logs("warn");
+    serverBuilder().identity(name, identity).build();
+    return logs.contains("the certificate for \"" + name + "\" is not made out to that name");
+  };
+  EXPECT_FALSE(warnings("example.org", testIdentity()));
+  EXPECT_FALSE(warnings("*.example.net", wild));
+  EXPECT_FALSE(warnings("www.example.net", wild));
+  EXPECT_TRUE(warnings("example.net", wild));
+  EXPECT_TRUE(warnings("*.example.org", testIdentity()));
 }
 
 }  // namespace

@@ -65,6 +65,7 @@ class MILLRACE_API TlsContextBuilder {
   ~TlsContextBuilder();
 
   /// Servers: for clients that ask for `name` (SNI): "example.org", or "*.example.org" for any one label.
+  /// A certificate for another name is taken, with a warning.
   TlsContextBuilder& identity(std::string name, TlsIdentity identity);
   /// Clients: what we show to servers that ask for a certificate.
   TlsContextBuilder& identity(TlsIdentity identity);
@@ -106,7 +107,7 @@ class MILLRACE_API TlsContextBuilder {
   /// How long a ticket is good; its key changes as often. Default 2 h.
   TlsContextBuilder& ticketLifetime(Duration life);
   /// Servers that share their tickets: secrets of 80 random bytes, the first one for new tickets. They do not
-  /// change by themselves; see TlsContext::setTicketKeys().
+  /// change by themselves; see TlsContext::setTicketKeys(). Throws std::invalid_argument for clients.
   TlsContextBuilder& ticketKeys(std::vector<std::string> secrets);
 
   /// For debugging: secrets are appended to this file, for Wireshark. Whoever has it can read everything.
