@@ -259,16 +259,20 @@ TEST(EventLoopGroupEnd, IsAwaitedOnAnyOtherThread) {
 // The last handle of a loop may be dropped on its own thread.
 TEST(EventLoopGroupEnd, SurvivesThatTheLastHandleGoesOnTheLoopItself) {
   const Census before = Census::take();
+  std::latch gone(1);
   Future<ShutdownReport> end;
   {
     auto group = std::make_unique<EventLoopGroup>(1);
     end = group->terminationFuture();
-    EventLoop& loop = group->next();
-    loop.execute([&loop, own = std::move(group)]() mutable {
+    const Ref<EventLoop> mine(
+        &group->next());  // whoever posts keeps the loop until the call is over
+    mine->execute([&gone, &loop = *mine, own = std::move(group)]() mutable {
+      gone.wait();
       loop.addShutdownHook([handle = Ref<EventLoop>(&loop)] {});
       own.reset();
     });
   }
+  gone.count_down();
   end.get();
   end = {};
   awaitGlobalExecutor();

@@ -3,7 +3,8 @@
 //
 // Threads: any thread may call anything here except where a line says "loop thread". Callbacks run
 // on the loop's thread, never two at a time. Ownership: a group owns its loops; handles
-// (Ref<EventLoop>), watches and promises keep the object alive, but not running. The thread starts
+// (Ref<EventLoop>), watches and promises keep the object alive, but not running. One of these must
+// last until a call is over: a task may drop the others while execute() returns. The thread starts
 // with the first task and ends with shutdownGracefully().
 #pragma once
 
