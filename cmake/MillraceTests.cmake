@@ -94,7 +94,7 @@ endif()
 foreach(layer IN LISTS millrace_tested_layers)
   file(GLOB_RECURSE tests CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/${layer}/*_test.cc")
   if(NOT millrace_has_uring)  # tests of what is inside of the engine
-    list(FILTER tests EXCLUDE REGEX "/(uring|uring_fault|server_ring|stream_ring_fault|stream_ring_zero_copy|receive_buffers)_test\\.cc$")
+    list(FILTER tests EXCLUDE REGEX "/(uring|uring_fault|server_ring|server_ring_handlers|stream_ring_fault|stream_ring_zero_copy|receive_buffers)_test\\.cc$")
   endif()
   set(slow_tests ${tests})
   list(FILTER slow_tests INCLUDE REGEX "_slow_test\\.cc$")

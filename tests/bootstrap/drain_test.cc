@@ -365,6 +365,7 @@ TEST_P(Draining, MayBeginInsideAHandler) {
   const Future<void> closed = (*slot)->closeFuture();
   Peer peer = Peer::to((*slot)->address());
 
+  settle();  // the slot is the loop's from now on
   peer.send("stop");
 
   EXPECT_EQ(peer.receiveAll(), "");
@@ -399,6 +400,7 @@ TEST_P(Draining, MayEndTheGroupInsideAHandler) {
           .get();
   Peer peer = Peer::to(owner->server->address());
 
+  owner->group->submit([] {}).sync();  // what it owns is the loop's from now on
   peer.send("stop");
 
   EXPECT_EQ(peer.receiveAll(), "");

@@ -2,77 +2,29 @@
 // Servers on io_uring: the ring takes connections before anybody asks for them, and none is lost, whatever
 // happens in between. What socket_accept_test.cc does by failing accept4(), which the ring does not call.
 #include "support/fault_script.h"
-#include "support/loop_test.h"
 #include "support/ring_script.h"
-#include "transport/socket/server_channel.h"
-#include "transport/stream_ring_fixture.h"
+#include "transport/server_ring_fixture.h"
 
 #include <millrace/channel/channel_metrics.h>
-#include <millrace/sys/socket.h>
 
 #include <gmock/gmock.h>
 
 #include <cerrno>
-#include <functional>
-#include <sys/socket.h>
+#include <climits>
 
 namespace millrace {
 namespace {
 
 using namespace std::chrono_literals;
 using test::EventLog;
-using test::Held;
 using test::LogPtr;
+using test::once;
 using test::Peer;
 using test::succeeds;
 using testing::ElementsAre;
 using testing::StartsWith;
 
-/// Records, and does something about the first connection.
-class FirstHandler final : public test::RecordingHandler {
- public:
-  using Act = std::function<void(Context&)>;
-  FirstHandler(LogPtr log, Act act) : RecordingHandler(std::move(log)), act_(std::move(act)) {}
-  void channelRead(Context& ctx, Message&& msg) override {
-    RecordingHandler::channelRead(ctx, std::move(msg));
-    if (const Act act = std::exchange(act_, nullptr)) act(ctx);
-  }
-
- private:
-  Act act_;
-};
-
-class ServerRing : public test::StreamRingTest {
- protected:
-  Server serveWith(const FirstHandler::Act& act, int perBurst = 16) {
-    return bootstrap(test::echoing())
-        .handler([log = log_, act](Channel& channel) {
-          channel.pipeline().emplaceLast<FirstHandler>(log, act);
-        })
-        .option(options::maxMessagesPerRead, perBurst)
-        .bind(anyAddress())
-        .get();
-  }
-  bool accepts(const Server& server) {
-    return inLoop([&] { return static_cast<const ServerChannel&>(server.channel()).isOnRing(); });
-  }
-  /// They come together.
-  std::vector<Peer> come(const Server& server, int count) {
-    const Held held(loop());
-    std::vector<Peer> peers;
-    for (int i = 0; i < count; ++i) peers.push_back(Peer::to(server.address()));
-    return peers;
-  }
-  static bool echoes(Peer& peer) {
-    peer.send("ping");
-    return peer.receive(4) == "ping";
-  }
-  std::vector<std::string> sinceActive() const {
-    std::vector<std::string> all = log_->events();
-    all.erase(all.begin(), std::find(all.begin(), all.end(), "active") + 1);
-    return all;
-  }
-};
+class ServerRing : public test::ServerRingTest {};
 
 TEST_P(ServerRing, TakesConnectionsWithoutACallForEach) {
   const LogPtr children = std::make_shared<EventLog>();
@@ -98,7 +50,7 @@ TEST_P(ServerRing, TakesConnectionsWithoutACallForEach) {
 
 // C129: the next burst begins behind channelReadComplete(), and a flood goes on by calls
 TEST_P(ServerRing, AFloodComesInBurstsToo) {
-  const Server server = serveWith({}, 3);
+  const Server server = acting({}).option(options::maxMessagesPerRead, 3).bind(anyAddress()).get();
   const test::FaultScript calls;
 
   std::vector<Peer> peers = come(server, 40);
@@ -120,7 +72,7 @@ TEST_P(ServerRing, AFloodComesInBurstsToo) {
 
 // Reads that stop in the middle of what the ring has brought
 TEST_P(ServerRing, WhoCameBeforeReadsStoppedWaits) {
-  const Server server = serveWith([](Context& ctx) { ctx.channel().setAutoRead(false); });
+  const Server server = serveWith(once([](Channel& channel) { channel.setAutoRead(false); }));
 
   std::vector<Peer> peers = come(server, 6);
   ASSERT_TRUE(log_->await("readComplete"));
@@ -155,7 +107,7 @@ TEST_P(ServerRing, StopsAndGoesOnAsOftenAsItIsTold) {
 // A close hears of nobody any more; those whom the ring has taken are closed, and see that.
 TEST_P(ServerRing, WhoCameBeforeACloseSeesTheEnd) {
   for (int round = 0; round < 20; ++round) {
-    const Server server = serveWith([](Context& ctx) { ctx.channel().close(); });
+    const Server server = serveWith(once([](Channel& channel) { channel.close(); }));
     std::vector<Peer> peers = come(server, 6);
     EXPECT_TRUE(succeeds(server.closeFuture()));
     for (std::size_t i = 1; i < peers.size(); ++i) EXPECT_EQ(peers[i].receiveAll(), "");
@@ -164,8 +116,19 @@ TEST_P(ServerRing, WhoCameBeforeACloseSeesTheEnd) {
   EXPECT_EQ(log_->count("message"), 20U);
 }
 
+TEST_P(ServerRing, AClosedOneIsDeaf) {
+  const Server server = serveWith({});
+  Peer peer = Peer::to(server.address());
+  EXPECT_TRUE(echoes(peer));
+  EXPECT_TRUE(succeeds(server.channel().close()));
+  EXPECT_TRUE(isRefused(server.address()));
+}
+
 TEST_P(ServerRing, WhoCameBeforeAGracefulCloseIsServed) {
-  const Server server = serveWith([](Context& ctx) { ctx.channel().closeGracefully(); });
+  const Server server = acting(once([](Channel& channel) { channel.closeGracefully(); }))
+                            .option(options::backlog, INT_MAX)
+                            .bind(anyAddress())
+                            .get();
   std::vector<Peer> peers = come(server, 6);
   for (Peer& each : peers) EXPECT_TRUE(echoes(each));
   EXPECT_TRUE(succeeds(server.closeFuture()));
@@ -174,14 +137,14 @@ TEST_P(ServerRing, WhoCameBeforeAGracefulCloseIsServed) {
 
 // They are in the ring's hands, and the loop ends.
 TEST_P(ServerRing, WhoCameBeforeTheLoopEndedSeesTheEnd) {
-  Server server = serveWith([this](Context&) { group().shutdownGracefully(0s, 0s); });
+  Server server = serveWith(once([&all = group()](Channel&) { all.shutdownGracefully(0s, 0s); }));
   std::vector<Peer> peers = come(server, 6);
   for (Peer& each : peers) EXPECT_EQ(each.receiveAll(), "");
   endGroup();
 }
 
 TEST_P(ServerRing, WhoCameBeforeAServerLeftItsLoopWaits) {
-  const Server server = serveWith([](Context& ctx) { ctx.channel().deregister(); });
+  const Server server = serveWith(once([](Channel& channel) { channel.deregister(); }));
   std::vector<Peer> peers = come(server, 6);
   ASSERT_TRUE(log_->await("unregistered"));
   settle();
@@ -230,6 +193,35 @@ TEST_P(ServerRingFault, WantOfDescriptorsPauses) {
     EXPECT_EQ(channelMetrics(loop()).acceptPauses - before, 1U);
     EXPECT_TRUE(test::eventually([&] { return accepts(server); }));
   }
+}
+
+// It begins anew when it is registered again, and not before.
+TEST_P(ServerRingFault, APausedOneThatLeavesItsLoopIsDeaf) {
+  ManualClock& clock = manualClock();
+  script_.fail(IORING_OP_ACCEPT, EMFILE);
+  const Server server = serveWith({});
+  Peer peer = Peer::to(server.address());
+  ASSERT_TRUE(log_->await("exception accept"));
+  EXPECT_TRUE(succeeds(server.channel().deregister()));
+  clock.advance(1s);
+  settle();
+  EXPECT_EQ(log_->count("message"), 0U);
+
+  EXPECT_TRUE(succeeds(registerChannel(loop(), ChannelPtr(&server.channel()))));
+  clock.advance(1s);
+  EXPECT_TRUE(log_->await("message"));
+  server.channel().close();
+  peer.close();
+}
+
+// A kernel that does not wait on nonblocking sockets
+TEST_P(ServerRingFault, WhereTheRingDoesNotWaitItGoesByCalls) {
+  script_.fail(IORING_OP_ACCEPT, EAGAIN);
+  const Server server = serveWith({});
+  std::vector<Peer> peers = come(server, 3);
+  for (Peer& each : peers) EXPECT_TRUE(echoes(each));
+  EXPECT_FALSE(accepts(server));
+  EXPECT_EQ(log_->count("exception"), 0U);
 }
 
 // F5: the listener itself is broken

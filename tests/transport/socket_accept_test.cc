@@ -203,6 +203,26 @@ TEST_P(SocketAccept, WaitsForDescriptorsQuietlyAndResumesWithinASecond) {
   while (!timed.terminationFuture().await(Deadline::after(1ms))) clock.advance(100ms);
 }
 
+// F1: a server that has left its loop is deaf, whatever was planned before
+TEST_P(SocketAccept, APauseDoesNotEndForOneThatHasLeftItsLoop) {
+  ManualClock& clock = manualClock();
+  FaultScript script;
+  script.fail("accept4", 1, EMFILE);
+  const Server server = bootstrap(test::echoing()).handler(byCalls(log_)).bind(anyAddress()).get();
+  Peer peer = Peer::to(server.address());
+  ASSERT_TRUE(log_->await("exception accept"));
+  EXPECT_TRUE(succeeds(server.channel().deregister()));
+  clock.advance(1s);
+  settle();
+  EXPECT_EQ(log_->count("message"), 0U);
+
+  EXPECT_TRUE(succeeds(registerChannel(loop(), ChannelPtr(&server.channel()))));
+  clock.advance(1s);
+  EXPECT_TRUE(log_->await("message"));
+  server.channel().close();
+  peer.close();
+}
+
 #ifndef MR_TEST_SANITIZED  // a sanitizer needs descriptors of its own
 // F1 F3: the process has really none left. There is no reserve that could be lost.
 TEST_P(SocketAccept, SurvivesAProcessWithoutDescriptors) {

@@ -57,8 +57,10 @@ class MILLRACE_API RingIo {
   /// Ends receive(); completions that are under way still come, the last one marked.
   virtual void stop(std::uint64_t id) noexcept = 0;
   /// Takes connections off a listening socket, again and again: each completion brings a descriptor,
-  /// nonblocking, which the client owns then. It ends with the first failure.
-  virtual void accept(std::uint64_t id) = 0;
+  /// nonblocking, which the client owns then. It ends with the first failure. False if the ring is not
+  /// this thread's: nothing was begun. The listening socket may be nonblocking (Linux 6.18); a kernel
+  /// that minds fails with EAGAIN.
+  virtual bool accept(std::uint64_t id) = 0;
   /// Ends accept() at once: nothing completes any more. Gives the connections that were taken and
   /// not told of, in their order.
   virtual std::vector<Fd> stopAccepting(std::uint64_t id) = 0;

@@ -91,12 +91,14 @@ bool UringSelector::receive(std::uint64_t id, BufferPool& pool) {
   return true;
 }
 
-void UringSelector::accept(std::uint64_t id) {
+bool UringSelector::accept(std::uint64_t id) {
   Slot* slot = find(id);
   MR_CHECK(slot != nullptr && !slot->repeating, "accept() of a client that does so");
+  if (!isUsable()) return false;
   slot->wanted = true;
   slot->repeats = Kind::accept;
   beginRepeating(*slot);
+  return true;
 }
 
 void UringSelector::beginRepeating(Slot& slot) {

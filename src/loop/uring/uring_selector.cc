@@ -66,7 +66,8 @@ void UringSelector::detach() noexcept {
     for (; delivered_ < done_.size(); ++delivered_) endUntold(done_[delivered_]);
     if (inFlight_ == 0 && ring_.queued() == 0) break;
   }
-  // Connections that the owner's thread has left behind. A forked child shares the memory of the ring.
+  // Connections that the owner's thread has left behind, but for one that a full queue had no room for,
+  // which only that thread could get. A forked child shares the memory of the ring.
   if (!isUsable() && owner_.fork == thisOwner().fork) collect(later_);
   for (; delivered_ < done_.size(); ++delivered_) dropAccepted(done_[delivered_]);
   ring_.close();

@@ -111,7 +111,7 @@ class UringSelector final : public Selector, private RingIo {
   void leave(std::uint64_t id) noexcept override;
   bool receive(std::uint64_t id, BufferPool& pool) override;
   void stop(std::uint64_t id) noexcept override;
-  void accept(std::uint64_t id) override;
+  bool accept(std::uint64_t id) override;
   std::vector<Fd> stopAccepting(std::uint64_t id) override;
   void send(std::uint64_t id, ByteBuf&& bytes, SendMode mode) override;
   void send(std::uint64_t id, std::span<const ByteBuf* const> parts, SendMode mode) override;

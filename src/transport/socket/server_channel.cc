@@ -91,7 +91,6 @@ Result<void> ServerChannel::enter() { return mayUseRing() ? Result<void>() : ent
 
 Result<void> ServerChannel::enterReadiness() {
   if (socket_.isRegistered()) return {};
-  if (Result<void> set = socket_.neverWait(); !set) return set;
   return socket_.add(*loop().io().readiness(), kReadable, *this);
 }
 
@@ -140,7 +139,7 @@ void ServerChannel::lost(const Error& why) noexcept {
 // --- accepting ---
 
 void ServerChannel::doBeginRead() {
-  if (pauseMillis_ != 0 || ringId_ != 0) return;
+  if (pauseMillis_ != 0 || ringId_ != 0 || !isRegistered()) return;
   if (mayUseRing() && goToRing()) return;
   Result<void> wanted = enterReadiness();
   if (wanted) wanted = socket_.want(kReadable);
@@ -171,6 +170,7 @@ void ServerChannel::acceptBurst() {
   const int most = socket_.isBlocking() ? 1 : settings().maxMessagesPerRead;
   int taken = 0;
   int failure = 0;
+  inCallBurst_ = true;
   do {
     const int error = acceptOne();
     if (error != 0) {
@@ -182,13 +182,14 @@ void ServerChannel::acceptBurst() {
   } while (taken < most && mayContinueBurst());
   if (socket_.isBlocking()) readable_ = false;  // the engine tells when there is more
   endBurst(taken != 0);
+  inCallBurst_ = false;
   if (failure != 0) acceptFailed(failure);
-  if (!mayReadOn()) return;
+  if (!mayReadOn() || !isRegistered()) return;
   if (readable_ || !early_.empty()) {
     socket_.again();
   } else if (ring_ != nullptr) {
     isFlooded_ = false;
-    if (pauseMillis_ == 0 && mayUseRing()) static_cast<void>(goToRing());
+    doBeginRead();
   }
 }
 
@@ -220,11 +221,10 @@ int ServerChannel::acceptOne() {
 // Those who are in the queue already would see a reset: they are taken, and end gracefully.
 void ServerChannel::doLinger() {
   leaveRing();
-  int left = backlog_ + static_cast<int>(early_.size());
-  const int most = left;
-  const bool mayAccept = socket_.neverWait().ok();
-  while (mayAccept && left > 0 && isOpen() && acceptOne() == 0) --left;
-  if (left != most) pipeline().fireChannelReadComplete();
+  bool hasRead = !early_.empty();
+  while (!early_.empty() && isOpen()) static_cast<void>(acceptOne());
+  for (int left = backlog_; left > 0 && isOpen() && acceptOne() == 0; --left) hasRead = true;
+  if (hasRead) pipeline().fireChannelReadComplete();
   lingerDone();
 }
 
@@ -255,7 +255,6 @@ void ServerChannel::pause(int error) {
     auto& channel = static_cast<ServerChannel&>(*self);
     const Scope scope(channel);
     channel.pauseMillis_ = 0;
-    if (!channel.isOpen()) return;
     channel.readable_ = true;
     if (channel.mayReadOn()) channel.doBeginRead();
   });

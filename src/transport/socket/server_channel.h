@@ -84,6 +84,7 @@ class ServerChannel final : public Channel, private IoClient {
   const bool isUnix_;
   bool listening_ = false;
   bool readable_ = false;
+  bool inCallBurst_ = false;  // handlers may ask for more, and must not change its way meanwhile
   bool inRingBurst_ = false;  // channelReadComplete() follows with the ring's next completion
   bool isFlooded_ = false;    // more came at once than the ring should bring
 };

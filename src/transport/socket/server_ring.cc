@@ -12,6 +12,7 @@
 #include <millrace/loop/ring_io.h>
 #include <millrace/sys/socket.h>
 
+#include <cerrno>
 #include <utility>
 #include <vector>
 
@@ -25,17 +26,20 @@ constexpr int kFloodBursts = 4;
 }  // namespace
 
 bool ServerChannel::mayUseRing() const noexcept {
-  return ring_ != nullptr && readsByItself() && early_.empty() && !hasPaused_ && !isFlooded_ &&
-         !isLingering();
+  return ring_ != nullptr && ringId_ == 0 && !inCallBurst_ && readsByItself() && early_.empty() &&
+         !hasPaused_ && !isFlooded_ && !isLingering();
 }
 
+// The socket stays nonblocking. A kernel that minds says so at once, and is not asked again.
 bool ServerChannel::goToRing() {
-  if (!socket_.letKernelWait()) return false;
+  ringId_ = ring_->enter(socket_.fd(), *this);
+  if (!ring_->accept(ringId_)) {
+    ring_->leave(std::exchange(ringId_, 0));
+    return false;
+  }
   socket_.remove();
   readable_ = false;
   ringTaken_ = 0;
-  ringId_ = ring_->enter(socket_.fd(), *this);
-  ring_->accept(ringId_);
   return true;
 }
 
@@ -54,7 +58,11 @@ void ServerChannel::completed(const RingCompletion& completion) noexcept {
   if (completion.result >= 0) takeFromRing(Fd(completion.result), completion.moreNow);
   if (!completion.last || ringId_ == 0) return;
   leaveRing();
-  if (completion.result < 0) acceptFailed(-completion.result);
+  if (completion.result == -EAGAIN) {
+    ring_ = nullptr;
+  } else if (completion.result < 0) {
+    acceptFailed(-completion.result);
+  }
   if (mayReadOn()) doBeginRead();
 }
 
@@ -85,7 +93,6 @@ void ServerChannel::takeFromRing(Fd fd, bool moreNow) {
 bool ServerChannel::passAccepted(Fd fd) {
   Result<SocketAddress> peer = peerName(fd.get());
   if (!peer) return false;
-  if (hasPaused_) resume();
   pipeline().fireChannelRead(Message(AcceptedSocket{std::move(fd), std::move(*peer)}));
   return true;
 }
