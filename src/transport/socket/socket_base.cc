@@ -32,7 +32,7 @@ Result<void> SocketHandle::makeBlocking() {
       return set;
     }
   }
-  flags_ = 0;
+  flags_ = MSG_NOSIGNAL;
   return {};
 }
 

@@ -32,8 +32,8 @@ class SocketHandle {
 
   /// Calls block from now on, for a tenth of a second at the most, then fail with EAGAIN.
   Result<void> makeBlocking();
-  bool isBlocking() const noexcept { return flags_ == 0; }
-  /// For calls that read and write: those wait only where makeBlocking() was called.
+  bool isBlocking() const noexcept { return (flags_ & MSG_DONTWAIT) == 0; }
+  /// For calls that read and write: no signals, and those wait only where makeBlocking() was called.
   int flags() const noexcept { return flags_; }
   /// A ring works on it: the kernel waits until something can be done. Our calls do not, by flags().
   Result<void> letKernelWait();
@@ -63,10 +63,10 @@ class SocketHandle {
 
  private:
   Fd fd_;
-  int flags_ = MSG_DONTWAIT;
   std::uint32_t interest_ = 0;
   std::uint64_t id_ = 0;
   ReadinessIo* io_ = nullptr;
+  std::uint16_t flags_ = MSG_DONTWAIT | MSG_NOSIGNAL;
   bool edge_ = false;
   bool listed_ = false;
   bool kernelWaits_ = false;
