@@ -93,6 +93,25 @@ TEST_P(ServerRing, WhoCameBeforeReadsStoppedWaits) {
   EXPECT_TRUE(accepts(server));
 }
 
+// Somebody who was reset meanwhile is not what a read() asked for.
+TEST_P(ServerRing, WhoLeftWhileHeWaitedCostsNoRead) {
+  const Server server = serveWith(once([](Channel& channel) { channel.setAutoRead(false); }));
+  std::vector<Peer> peers = come(server, 3);
+  ASSERT_TRUE(log_->await("readComplete"));
+  settle();
+  test::FaultScript calls;
+  calls.fail("getpeername", 1, ENOTCONN);
+
+  server.channel().read();
+
+  ASSERT_TRUE(log_->await("message", 2));
+  ASSERT_TRUE(log_->await("readComplete", 2));
+  const bool waited = calls.count("getpeername") != 0;  // else it is in the kernel's queue
+  EXPECT_TRUE(waited || GetParam().name != "UsualRing");
+  EXPECT_TRUE(echoes(peers[waited ? 2 : 1]));
+  EXPECT_EQ(log_->count("message"), 2U);
+}
+
 TEST_P(ServerRing, StopsAndGoesOnAsOftenAsItIsTold) {
   const Server server = serve(test::echoing());
   for (int round = 0; round < 100; ++round) {
@@ -127,6 +146,7 @@ TEST_P(ServerRing, AClosedOneIsDeaf) {
 TEST_P(ServerRing, WhoCameBeforeAGracefulCloseIsServed) {
   const Server server = acting(once([](Channel& channel) { channel.closeGracefully(); }))
                             .option(options::backlog, INT_MAX)
+                            .option(options::maxMessagesPerRead, INT_MAX)
                             .bind(anyAddress())
                             .get();
   std::vector<Peer> peers = come(server, 6);

@@ -397,6 +397,21 @@ TEST_P(SocketAccept, WithoutAutoReadTakesNobodyUnasked) {
   EXPECT_TRUE(log_->await("message", 3));
 }
 
+// F4: one that failed before it was taken is not what a read() asked for
+TEST_P(SocketAccept, WithoutAutoReadAReadIsForAConnectionThatCame) {
+  const Server server = serveRecorded();
+  EXPECT_TRUE(succeeds(server.channel().setOption(options::autoRead, false)));
+  FaultScript script;
+  script.fail("accept4", 1, ECONNABORTED);
+  Peer peer = Peer::to(server.address());
+
+  server.channel().read();
+
+  EXPECT_TRUE(echoes(peer));
+  EXPECT_EQ(log_->count("message"), 1U);
+  EXPECT_EQ(log_->count("readComplete"), 1U);
+}
+
 INSTANTIATE_TEST_SUITE_P(Engines, SocketAccept, testing::ValuesIn(test::socketRows()),
                          test::netRowName);
 

@@ -42,7 +42,7 @@ enum class SendMode : std::uint8_t {
   inPlace,  ///< the kernel uses the memory itself where it can, which is kept until it is done with it
 };
 
-/// The operations of one ring. Descriptors must be blocking: the kernel waits for them on its own,
+/// The operations of one ring. Descriptors that receive or send must be blocking: the kernel waits for them on its own,
 /// and no thread does.
 class MILLRACE_API RingIo {
  public:

@@ -27,6 +27,8 @@ namespace {
 constexpr int kFirstPauseMillis = 10;
 constexpr int kLongestPauseMillis = 500;
 constexpr std::int64_t kSaidAgainNanos = 1'000'000'000;
+/// As long as a queue may be that a system allows, or nearly.
+constexpr int kMostAtTheEnd = 1 << 16;
 
 /// Nobody's fault but the connection's that was about to come.
 bool concernsOneConnection(int error) noexcept {
@@ -169,10 +171,11 @@ void ServerChannel::acceptBurst() {
   if (!beginBurst()) return;
   const int most = socket_.isBlocking() ? 1 : settings().maxMessagesPerRead;
   int taken = 0;
+  int passed = 0;
   int failure = 0;
   inCallBurst_ = true;
   do {
-    const int error = acceptOne();
+    const int error = acceptOne(passed);
     if (error != 0) {
       readable_ = false;
       if (error != EAGAIN) failure = error;
@@ -181,7 +184,7 @@ void ServerChannel::acceptBurst() {
     ++taken;
   } while (taken < most && mayContinueBurst());
   if (socket_.isBlocking()) readable_ = false;  // the engine tells when there is more
-  endBurst(taken != 0);
+  endBurst(passed != 0);
   inCallBurst_ = false;
   if (failure != 0) acceptFailed(failure);
   if (!mayReadOn() || !isRegistered()) return;
@@ -194,6 +197,7 @@ void ServerChannel::acceptBurst() {
 }
 
 void ServerChannel::acceptFailed(int error) {
+  if (!isOpen()) return;
   if (isShortage(error)) return pause(error);
   if (concernsOneConnection(error)) return;
   if (isForeign(error)) socket_.disown();
@@ -201,12 +205,12 @@ void ServerChannel::acceptFailed(int error) {
 }
 
 // 0, or the errno that ends the burst. One connection's failure counts as a connection: a flood of
-// them must not keep the loop.
-int ServerChannel::acceptOne() {
+// them must not keep the loop. But nobody was passed on then, and a read() is still to be served.
+int ServerChannel::acceptOne(int& passed) {
   if (!early_.empty()) {
     Fd first = std::move(early_.front());
     early_.pop_front();
-    static_cast<void>(passAccepted(std::move(first)));
+    if (passAccepted(std::move(first))) ++passed;
     return 0;
   }
   AcceptedSocket accepted;
@@ -214,6 +218,7 @@ int ServerChannel::acceptOne() {
   if (fd < 0) return concernsOneConnection(-fd) ? 0 : -fd;
   if (hasPaused_) resume();
   accepted.fd = Fd(fd);
+  ++passed;
   pipeline().fireChannelRead(Message(std::move(accepted)));
   return 0;
 }
@@ -221,10 +226,10 @@ int ServerChannel::acceptOne() {
 // Those who are in the queue already would see a reset: they are taken, and end gracefully.
 void ServerChannel::doLinger() {
   leaveRing();
-  bool hasRead = !early_.empty();
-  while (!early_.empty() && isOpen()) static_cast<void>(acceptOne());
-  for (int left = backlog_; left > 0 && isOpen() && acceptOne() == 0; --left) hasRead = true;
-  if (hasRead) pipeline().fireChannelReadComplete();
+  int passed = 0;
+  for (int left = kMostAtTheEnd; left > 0 && isOpen() && acceptOne(passed) == 0; --left) {
+  }
+  if (passed != 0) pipeline().fireChannelReadComplete();
   lingerDone();
 }
 

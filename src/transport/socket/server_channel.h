@@ -56,7 +56,7 @@ class ServerChannel final : public Channel, private IoClient {
   Result<void> enter();
   Result<void> enterReadiness();
   void acceptBurst();
-  int acceptOne();
+  int acceptOne(int& passed);
   void acceptFailed(int error);
   void pause(int error);
   void resume();

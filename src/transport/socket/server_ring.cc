@@ -83,7 +83,7 @@ void ServerChannel::takeFromRing(Fd fd, bool moreNow) {
     return;
   }
   endBurst(hasRead);
-  if (ringId_ == 0 || ringTaken_ < kFloodBursts * most) return;
+  if (ringId_ == 0 || ringTaken_ / kFloodBursts < most) return;
   isFlooded_ = true;
   leaveRing();
   if (mayReadOn()) doBeginRead();
