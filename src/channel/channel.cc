@@ -4,6 +4,7 @@
 #include "channel/channel_hop.h"
 #include "channel/channel_rare.h"
 #include "channel/context_invoke.h"
+#include "channel/end_state.h"
 #include "channel/loop_channels.h"
 
 #include <millrace/base/attribute_map.h>
@@ -84,20 +85,11 @@ AttributeMap& Channel::attributes() {
   return *there;
 }
 
-// Made when first asked for. Whoever closes looks for it after kOpen is gone, and we look at kOpen
-// after it is there: one of the two completes it.
+// Not before kClosed: without kOpen the descriptor may still be there.
 Future<void> Channel::closeFuture() {
   using State = internal::ResultState<void>;
-  State* state = closeState_.load(std::memory_order_seq_cst);
-  if (state == nullptr) {
-    Ref<State> made = makeRef<State>(*loop_);
-    made->markUncancellable();  // it is everybody's
-    if (closeState_.compare_exchange_strong(state, made.get(), std::memory_order_seq_cst)) {
-      state = made.release();
-    }
-  }
-  if ((state_.load(std::memory_order_seq_cst) & kOpen) == 0) state->complete(Result<void>());
-  return Future<void>::ofState(Ref<State>(state));
+  return Future<void>::ofState(
+      Ref<State>(&internal::endState(closeState_, state_, kClosed, *loop_)));
 }
 
 Error Channel::closeCause() const { return rare_ == nullptr ? Error() : rare_->closeCause; }

@@ -4,6 +4,7 @@
 #include "channel/channel_fast.h"
 #include "channel/channel_hop.h"
 #include "channel/channel_rare.h"
+#include "channel/end_state.h"
 #include "channel/loop_channels.h"
 
 #include <millrace/base/log.h>
@@ -280,9 +281,7 @@ void Channel::closeNow(const Error& cause) {
   unset(kOpen | kActive);
   internal::awaitLookers(state_, kPinned);
   doClose();
-  if (internal::ResultState<void>* state = closeState_.load(std::memory_order_seq_cst)) {
-    state->complete(Result<void>());
-  }
+  internal::tellEnd(closeState_, state_, kClosed);
   if (rare_ != nullptr) {
     if (rare_->timer.valid()) rare_->timer.cancel();
     unmark(kConnecting);

@@ -10,8 +10,10 @@
 #include <gtest/gtest.h>
 
 #include <cerrno>
+#include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 
 namespace millrace {
@@ -38,6 +40,7 @@ class NotingChannel final : public Channel {
   bool full = false;
   bool breaksWhenFull = false;
   bool lingers = false;
+  std::function<void()> whileClosing;
 
   void peerEnds() { lingerDone(); }
   void goOn() {
@@ -52,7 +55,10 @@ class NotingChannel final : public Channel {
     return registerFailure ? Result<void>(registerFailure) : Result<void>();
   }
   void doDeregister() noexcept override { calls_.emplace_back("deregister"); }
-  void doClose() noexcept override { calls_.emplace_back("close"); }
+  void doClose() noexcept override {
+    if (whileClosing) whileClosing();
+    calls_.emplace_back("close");
+  }
   Result<void> doShutdownOutput() override {
     calls_.emplace_back("shutdownOutput");
     return {};
@@ -123,6 +129,24 @@ class TransportContract : public testing::Test {
 TEST_F(TransportContract, BeginsToReadWhenTheChannelIsActive) {
   EXPECT_TRUE(start().isSuccess());
   EXPECT_THAT(calls_, ElementsAre("register", "beginRead"));
+}
+
+// Whoever asks meanwhile, from another thread, and closes or binds what the channel had.
+TEST_F(TransportContract, IsNotSaidToBeClosedBeforeItIs) {
+  Future<void> asked = start();
+  bool wasDone = true;
+  noting_->whileClosing = [&] {
+    std::thread([&] {
+      asked = channel_->closeFuture();
+      wasDone = asked.isDone();
+    }).join();
+  };
+
+  run([&] { channel_->close(); });
+
+  EXPECT_FALSE(wasDone);
+  EXPECT_TRUE(asked.isSuccess());
+  EXPECT_TRUE(channel_->closeFuture().isSuccess());
 }
 
 // C197

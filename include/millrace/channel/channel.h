@@ -79,7 +79,7 @@ class MILLRACE_API Channel : public RefCounted<Channel> {
   std::size_t bytesBeforeWritable() const noexcept;
   /// Bytes of memory that wait to be written. Loop thread.
   std::size_t pendingBytes() const noexcept;
-  /// Done when it is closed, never fails.
+  /// Done when it is closed and its descriptor too, so that its port is free; never fails. Any thread.
   Future<void> closeFuture();
   /// Why it closed; no error if it was asked to, or the peer ended the stream. Loop thread.
   Error closeCause() const;
@@ -321,6 +321,7 @@ class MILLRACE_API Channel : public RefCounted<Channel> {
   static constexpr std::uint32_t kTouched = 1u << 5;    // a registration has begun, once
   static constexpr std::uint32_t kAddressed = 1u << 6;  // addresses do not change any more
   static constexpr std::uint32_t kPinned = 1u << 7;     // somebody looks at the descriptor
+  static constexpr std::uint32_t kClosed = 1u << 8;     // it is closed, and so is the descriptor
 
   // flags_: loop thread.
   static constexpr std::uint32_t kReadWanted = 1u << 0;
