@@ -15,6 +15,8 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
+#include <utility>
+#include <vector>
 
 namespace millrace::test {
 
@@ -61,6 +63,7 @@ struct Ring {
   unsigned ended = 0;                                // completions looked at
   std::map<std::uint64_t, std::uint8_t> codes;       // of operations, by name
   std::map<std::uint64_t, std::deque<int>> instead;  // results of those that the kernel never saw
+  std::vector<std::uint64_t> late;                   // names to be cancelled with the next call
 };
 
 /// What the kernel may still look at while it takes an entry.
@@ -83,6 +86,7 @@ struct ScriptedRings {
   std::map<int, std::unique_ptr<Ring>> rings;
   std::array<Rule, 256> rules;
   std::deque<ShortMessage> messages;
+  unsigned lateCancels = 0;
   std::uint64_t notifications = 0;
   std::uint64_t faults = 0;
 };
@@ -123,6 +127,15 @@ void changeOperation(Ring& ring, io_uring_sqe& entry) {
     ring.instead[name].push_back(-rule.error);
     return;
   }
+  if (code == IORING_OP_ASYNC_CANCEL && entry.cancel_flags == 0 && scripted->lateCancels != 0) {
+    --scripted->lateCancels;
+    ++scripted->faults;
+    ring.late.push_back(entry.addr);
+    entry = {};
+    entry.opcode = IORING_OP_NOP;
+    entry.flags = IOSQE_CQE_SKIP_SUCCESS;
+    return;
+  }
   if (rule.most != 0) shortenSend(entry, rule.most);
   if (!rule.onlyOnce) return;
   if (code == IORING_OP_RECV) entry.ioprio &= static_cast<std::uint16_t>(~IORING_RECV_MULTISHOT);
@@ -130,6 +143,17 @@ void changeOperation(Ring& ring, io_uring_sqe& entry) {
     entry.ioprio &= static_cast<std::uint16_t>(~IORING_ACCEPT_MULTISHOT);
   }
   if (code == IORING_OP_POLL_ADD) entry.len &= ~IORING_POLL_ADD_MULTI;
+}
+
+void cancelLate(Ring& ring, int fd) {
+  for (const std::uint64_t name : std::exchange(ring.late, {})) {
+    io_uring_sync_cancel_reg request{};
+    request.addr = name;
+    request.fd = -1;
+    request.timeout.tv_sec = -1;
+    request.timeout.tv_nsec = -1;
+    realCalls().io_uring_register(fd, IORING_REGISTER_SYNC_CANCEL, &request, 1);
+  }
 }
 
 void beforeCall(Ring& ring) {
@@ -180,7 +204,10 @@ int setUpRing(unsigned entries, io_uring_params* parameters) {
 
 int enterRing(int fd, unsigned submit, unsigned waitFor, unsigned flags, const void* argument,
               std::size_t size) {
-  withRing(fd, beforeCall);
+  withRing(fd, [fd](Ring& ring) {
+    cancelLate(ring, fd);
+    beforeCall(ring);
+  });
   const int result = realCalls().io_uring_enter(fd, submit, waitFor, flags, argument, size);
   const int error = errno;
   withRing(fd, afterCall);
@@ -239,6 +266,12 @@ RingScript& RingScript::shorten(std::uint8_t code, std::size_t most) {
 RingScript& RingScript::onlyOnce(std::uint8_t code) {
   const std::lock_guard lock(scriptMutex);
   scripted->rules[code].onlyOnce = true;
+  return *this;
+}
+
+RingScript& RingScript::delayCancels(unsigned times) {
+  const std::lock_guard lock(scriptMutex);
+  scripted->lateCancels = times;
   return *this;
 }
 

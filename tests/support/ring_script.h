@@ -25,6 +25,8 @@ class RingScript {
   RingScript& shorten(std::uint8_t code, std::size_t most);
   /// Operations of this code that repeat by themselves end with the first that they bring.
   RingScript& onlyOnce(std::uint8_t code);
+  /// The next `times` cancels of an operation come late: the kernel hears of each with the call after its own.
+  RingScript& delayCancels(unsigned times);
   /// The next one of this code that moves bytes says that it moved `result`.
   RingScript& lie(std::uint8_t code, int result);
 

@@ -260,6 +260,48 @@ TEST_P(ServerRingFault, OfTheListenerEndsIt) {
   EXPECT_TRUE(echoes(peer)) << "others are not concerned";
 }
 
+// A cancel that the kernel carries out later, or finds nothing for, must not keep the port.
+TEST_P(ServerRingFault, OfACancelKeepsNoPort) {
+  for (int round = 0; round < 8; ++round) {
+    const Server server = serveWith({});
+    Peer peer = Peer::to(server.address());
+    EXPECT_TRUE(echoes(peer));
+    if (round % 2 != 0) server.channel().setAutoRead(false);  // then it polls
+    if (round % 4 < 2) {
+      script_.delayCancels(1);
+    } else if (round % 2 == 0) {
+      script_.fail(IORING_OP_ASYNC_CANCEL, ENOENT);
+    }
+    EXPECT_TRUE(inLoop([&] {
+      if (round < 4) {
+        server.channel().close();
+      } else {
+        server.channel().closeGracefully();
+      }
+      return isRefused(server.address());
+    })) << round;
+  }
+}
+
+// Whoever comes between a cancel and the end of the accept has been accepted.
+TEST_P(ServerRingFault, OfACancelLosesNobody) {
+  const Server server = serveWith({});
+  for (int round = 0; round < 10; ++round) {
+    script_.delayCancels(round % 2 == 0 ? 1 : 0);
+    if (round % 2 != 0) script_.fail(IORING_OP_ASYNC_CANCEL, ENOENT);
+    std::vector<Peer> peers;
+    inLoop([&] {
+      peers.push_back(Peer::to(server.address()));
+      server.channel().setAutoRead(false);
+      peers.push_back(Peer::to(server.address()));
+      server.channel().setAutoRead(true);
+      return true;
+    });
+    for (Peer& each : peers) EXPECT_TRUE(echoes(each)) << round;
+  }
+  EXPECT_EQ(log_->count("message"), 20U);
+}
+
 // F70: the kernel ends what should repeat by itself
 TEST_P(ServerRingFault, ARepeatedAcceptThatEndsIsBegunAnew) {
   script_.onlyOnce(IORING_OP_ACCEPT);

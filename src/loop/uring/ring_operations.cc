@@ -41,11 +41,9 @@ void UringSelector::leave(std::uint64_t id) noexcept {
   clients_->store(clients_->load(std::memory_order_relaxed) - 1, std::memory_order_relaxed);
   slot->client = nullptr;
   slot->wanted = false;
-  if (slot->inFlight != 0 && isUsable()) {
-    // By name: the number may be another file's, or nobody's.
-    if (slot->repeating) cancel(nameOfRepeated(*slot));
-    if (slot->send != nullptr) cancel(nameOf(*slot->send));
-    flush();
+  if (slot->inFlight != 0) {
+    endNow(*slot, slot->repeating ? nameOfRepeated(*slot) : 0,
+           slot->send != nullptr ? nameOf(*slot->send) : 0);
   }
   slot->fd = -1;
   freeIfUnused(*slot);
@@ -123,17 +121,17 @@ void UringSelector::stop(std::uint64_t id) noexcept {
   Slot* slot = find(id);
   if (slot == nullptr || !slot->wanted) return;
   slot->wanted = false;
-  if (slot->repeating) cancel(nameOfRepeated(*slot));
+  if (slot->repeating) cancel(*slot, nameOfRepeated(*slot));
 }
 
-// The kernel is told and asked for its last word at once: nobody has to wait for it, and no connection is lost.
+// The kernel is told and asked for its last word at once: no connection is lost.
 std::vector<Fd> UringSelector::stopAccepting(std::uint64_t id) {
   std::vector<Fd> taken;
   Slot* slot = find(id);
   if (slot == nullptr) return taken;
   const std::uint64_t name = nameOf(Kind::accept, slot->sequence, slots_.placeOf(*slot));
-  stop(id);
-  if (slot->repeating && isUsable()) flushAndCollect();
+  slot->wanted = false;
+  if (slot->repeating) endNow(*slot, name, 0);
   for (std::size_t i = delivered_; i < done_.size(); ++i) {
     if (done_[i].what != name) continue;
     const Done done = std::exchange(done_[i], Done{0, 0, IORING_CQE_F_MORE});
@@ -143,13 +141,60 @@ std::vector<Fd> UringSelector::stopAccepting(std::uint64_t id) {
   return taken;
 }
 
-void UringSelector::cancel(std::uint64_t name) noexcept {
+// --- ending ---
+
+// By name: the number may be another file's, or nobody's. The kernel says nothing if it has found the
+// operation, else whose it was.
+void UringSelector::cancel(const Slot& slot, std::uint64_t name) noexcept {
   if (!isUsable()) return;
   io_uring_sqe& operation = entry();
   operation.opcode = IORING_OP_ASYNC_CANCEL;
   operation.fd = -1;
   operation.addr = name;
   operation.flags = IOSQE_CQE_SKIP_SUCCESS;
+  operation.user_data = clientId(slot.sequence, slots_.placeOf(slot));
+}
+
+// Most often it was over by itself. But a send whose socket became writable just when the kernel was
+// about to watch it is on its way in between, and cannot be found.
+void UringSelector::cancelAgain() noexcept {
+  for (const std::uint64_t id : std::exchange(refused_, {})) {
+    const Slot* slot = find(id);
+    if (slot == nullptr || slot->inFlight == 0) continue;
+    if (slot->repeating && !slot->wanted) cancel(*slot, nameOfRepeated(*slot));
+    const bool isUnwanted =
+        slot->client == nullptr || (slot->send != nullptr && slot->send->stopped);
+    if (slot->send != nullptr && isUnwanted) cancel(*slot, nameOf(*slot->send));
+  }
+}
+
+// Operations of that name (0: none) are cancelled and over, and so do not keep their file open any more. One
+// call does it, unless a cancel finds nothing (see above), or another processor is just waking the
+// operation: then that one has to hand it over first.
+void UringSelector::endNow(const Slot& slot, std::uint64_t one, std::uint64_t other) noexcept {
+  for (int look = 0; look < kLastLooks && isUsable(); ++look) {
+    if (one != 0) cancel(slot, one);
+    if (other != 0) cancel(slot, other);
+    if (look != 0) static_cast<void>(ring_.enter(kLastLookNanos));
+    flushAndCollect();
+    if (one != 0 && hasEnded(one)) one = 0;
+    if (other != 0 && hasEnded(other)) other = 0;
+    if (one == 0 && other == 0) return;
+  }
+}
+
+// Looks at the newest first: that is where it is.
+bool UringSelector::hasEnded(std::uint64_t name) const noexcept {
+  for (std::size_t i = done_.size(); i > delivered_; --i) {
+    const Done& done = done_[i - 1];
+    if (done.what != name) continue;
+    // Behind the end of a send without a copy comes a notice about its memory.
+    const bool isSend = kindOf(done) == Kind::sendInPlace;
+    if (isSend ? (done.flags & IORING_CQE_F_NOTIF) == 0 : (done.flags & IORING_CQE_F_MORE) == 0) {
+      return true;
+    }
+  }
+  return false;
 }
 
 // --- completions ---

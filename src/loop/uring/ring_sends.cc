@@ -105,7 +105,7 @@ void UringSelector::sendRest(Send& send) {
 void UringSelector::stopSending(std::uint64_t id) noexcept {
   Slot* slot = find(id);
   if (slot == nullptr || slot->send == nullptr || std::exchange(slot->send->stopped, true)) return;
-  cancel(nameOf(*slot->send));
+  cancel(*slot, nameOf(*slot->send));
 }
 
 // --- ending ---

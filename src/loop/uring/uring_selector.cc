@@ -16,14 +16,6 @@
 
 namespace millrace {
 
-namespace {
-
-/// For what is in flight when the thread leaves.
-constexpr int kLastLooks = 1000;
-constexpr std::int64_t kLastLookNanos = 1'000'000;
-
-}  // namespace
-
 std::uint64_t UringSelector::nameOf(Kind kind, std::uint32_t sequence,
                                     std::uint32_t place) noexcept {
   return (static_cast<std::uint64_t>(kind) << 60) |
@@ -75,6 +67,8 @@ void UringSelector::detach() noexcept {
   done_.clear();
   delivered_ = 0;
   inFlight_ = 0;
+  endingPolls_ = 0;
+  refused_.clear();
   for (Slot& slot : slots_) {
     slot.inFlight = 0;
     slot.repeating = false;
@@ -152,18 +146,20 @@ void UringSelector::collect(std::vector<ReadyEvent>& found) {
       done_.push_back({each.user_data, each.res, each.flags});
     } else if (kind == Kind::poll) {
       polled(each, found);
+    } else if (each.user_data != 0) {
+      refused_.push_back(each.user_data);
     }
   });
 }
 
 int UringSelector::select(std::int64_t timeoutNanos) noexcept {
-  hasCancels_ = false;
   done_.erase(done_.begin(), done_.begin() + static_cast<std::ptrdiff_t>(delivered_));
   delivered_ = 0;
   for (const std::uint32_t place : std::exchange(toArm_, {})) {
     polls_[place].listed = false;
     if (polls_[place].fd >= 0 && !polls_[place].armed) arm(place);
   }
+  if (__builtin_expect(!refused_.empty(), 0)) cancelAgain();
   ready_.clear();
   ready_.swap(later_);
   if (buffers_.isOpen()) buffers_.publish();
@@ -180,8 +176,9 @@ int UringSelector::select(std::int64_t timeoutNanos) noexcept {
     collect(ready_);
     if (!ready_.empty() || completions() != 0) return static_cast<int>(ready_.size());
     if (result != 0 && result != -EBUSY && result != -EAGAIN) return result;
-    // A poll failed: it must not be waited without, and the caller gets a turn, however often it fails.
-    if (!toArm_.empty()) return 0;
+    // A poll or a cancel failed: it must not be waited without, and the caller gets a turn, however often
+    // it fails.
+    if (!toArm_.empty() || !refused_.empty()) return 0;
     // Only news of what has ended: not what the caller waits for.
     if (timeoutNanos == 0) return 0;
     if (timeoutNanos < 0) continue;
@@ -220,7 +217,7 @@ void UringSelector::disarm(Poll& poll) noexcept {
     operation.fd = -1;
     operation.addr = nameOf(Kind::poll, poll.sequence, polls_.placeOf(poll));
     operation.flags = IOSQE_CQE_SKIP_SUCCESS;
-    hasCancels_ = true;
+    ++endingPolls_;
   }
   poll.armed = false;
   ++poll.sequence;
@@ -287,14 +284,18 @@ void UringSelector::forget(Poll& poll) noexcept {
   polls_.give(polls_.placeOf(poll));
 }
 
-// A poll keeps the file open, and so would a port stay taken: it has to end before close(2).
+// A poll keeps the file open, and so would a port stay taken: it has to end before close(2). The kernel has
+// marked it when the call is over, but if another processor was just waking it, that one ends it.
 void UringSelector::removeClosed(int fd, std::uint64_t data) noexcept {
   static_cast<void>(remove(fd, data));
   letGo();
 }
 
 void UringSelector::letGo() noexcept {
-  if (std::exchange(hasCancels_, false)) flush();
+  for (int look = 0; endingPolls_ != 0 && look < kLastLooks && isUsable(); ++look) {
+    if (look != 0) static_cast<void>(ring_.enter(kLastLookNanos));
+    flushAndCollect();
+  }
 }
 
 void UringSelector::polled(const io_uring_cqe& completion, std::vector<ReadyEvent>& found) {
@@ -303,7 +304,10 @@ void UringSelector::polled(const io_uring_cqe& completion, std::vector<ReadyEven
   const bool last = (completion.flags & IORING_CQE_F_MORE) == 0;
   if (last) --inFlight_;
   Poll& poll = polls_[place];
-  if (poll.fd < 0 || (poll.sequence & kSequenceMask) != sequence) return;
+  if (poll.fd < 0 || (poll.sequence & kSequenceMask) != sequence) {
+    if (last) --endingPolls_;
+    return;
+  }
   if (last) {
     poll.armed = false;
     if (!poll.listed) {

@@ -46,7 +46,7 @@ class UringSelector final : public Selector, private RingIo {
   bool isEdge() const noexcept override { return true; }
   RingIo* ring() noexcept override { return this; }
   void countClientsIn(std::atomic<std::size_t>& counter) override { clients_ = &counter; }
-  bool hasQueued() const noexcept override { return hasCancels_; }
+  bool hasQueued() const noexcept override { return endingPolls_ != 0; }
   int completions() const noexcept override { return static_cast<int>(done_.size() - delivered_); }
   void deliver(IoLoop& loop) override;
   void tellClientsOfTheEnd() override;
@@ -55,6 +55,9 @@ class UringSelector final : public Selector, private RingIo {
   enum class Kind : std::uint8_t { none, poll, receive, accept, send, sendInPlace };
 
   static constexpr std::uint32_t kSequenceMask = (1u << 28) - 1;
+  /// For what has to end.
+  static constexpr int kLastLooks = 1000;
+  static constexpr std::int64_t kLastLookNanos = 1'000'000;
   static constexpr std::uint64_t clientId(std::uint32_t sequence, std::uint32_t place) noexcept {
     return (std::uint64_t{sequence & kSequenceMask} << 32) | place;
   }
@@ -124,7 +127,10 @@ class UringSelector final : public Selector, private RingIo {
   io_uring_sqe& begin(Slot& slot, Kind kind, std::uint8_t operation);
   void beginRepeating(Slot& slot);
   std::uint64_t nameOfRepeated(const Slot& slot) const noexcept;
-  void cancel(std::uint64_t name) noexcept;
+  void cancel(const Slot& slot, std::uint64_t name) noexcept;
+  void cancelAgain() noexcept;
+  void endNow(const Slot& slot, std::uint64_t one, std::uint64_t other) noexcept;
+  bool hasEnded(std::uint64_t name) const noexcept;
   static Kind kindOf(const Done& done) noexcept { return static_cast<Kind>(done.what >> 60); }
   Slot& slotOf(const Done& done) noexcept;
   void over(Slot& slot) noexcept;
@@ -170,17 +176,19 @@ class UringSelector final : public Selector, private RingIo {
   const Uring::Sizes sizes_;
   Uring ring_;
   Owner owner_;
-  bool hasCancels_ = false;  // queued: they keep files open
-  io_uring_sqe scratch_{};   // for who must not use the ring
+  io_uring_sqe scratch_{};  // for who must not use the ring
   ReceiveBuffers buffers_;
   SlotTable<Poll> polls_;
   std::vector<std::int32_t> pollByFd_;  // place, or -1
   std::vector<std::uint32_t> toArm_;    // places
+  std::size_t endingPolls_ =
+      0;  // cancelled ones, which keep their files open until they have ended
   std::vector<ReadyEvent> ready_;
   std::vector<ReadyEvent> later_;  // found while ready_ was being handed out
   SlotTable<Slot> slots_{1};       // the first is nobody's
   std::vector<Done> done_;
-  std::size_t delivered_ = 0;  // of done_
+  std::size_t delivered_ = 0;           // of done_
+  std::vector<std::uint64_t> refused_;  // clients, one of whose cancels found nothing
   Send* spareSends_ = nullptr;
   SlotTable<Send*> inPlace_{1};  // sends without a copy; the first is nobody's
   bool refusesInPlace_ = false;  // the kernel does not know how

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+// What tests of a loop on io_uring share: the loop, driven by hand, and clients of its ring.
+#pragma once
+
+#include "support/engines.h"
+
+#include <millrace/base/error.h>
+#include <millrace/buffer/block.h>
+#include <millrace/buffer/buffer_pool.h>
+#include <millrace/loop/readiness_io.h>
+#include <millrace/loop/ring_io.h>
+#include <millrace/sys/fd.h>
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <sys/socket.h>
+#include <vector>
+
+namespace millrace::test {
+
+class UringEngineTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (const IoSupport found = ioSupport(); !found.uring) GTEST_SKIP() << found.why;
+  }
+  ~UringEngineTest() override { end(); }
+
+  void begin(io::RingSizes sizes = {}) {
+    loop_ = EventLoop::handDriven(LoopOptions().io(io::uring(sizes)));
+    ASSERT_EQ(&loop_->ioType(), &io::uringType);
+    loop_->runNow();  // the ring is made by the thread that drives it
+    ASSERT_NE(loop_->io().ring(), nullptr);
+  }
+  void end() {
+    if (!loop_) return;
+    loop_->shutdownGracefully();
+    while (!loop_->isTerminated()) loop_->run(Deadline::never());
+    loop_ = nullptr;
+  }
+  RingIo& ring() { return *loop_->io().ring(); }
+  template <class Q>
+  bool turnUntil(Q&& question) {
+    const Deadline until = Deadline::after(std::chrono::seconds(30));
+    while (!question()) {
+      if (until.isDue(Clock::real().nanos())) return false;
+      loop_->run(Deadline::after(std::chrono::milliseconds(20)));
+    }
+    return true;
+  }
+  void turn(int count = 20) {
+    for (int i = 0; i < count; ++i) loop_->runNow();
+  }
+
+  Ref<EventLoop> loop_;
+};
+
+/// Writes down what becomes of its operations.
+struct RingClient final : IoClient {
+  void ready(std::uint32_t) noexcept override {}
+  void lost(const Error&) noexcept override {}
+  void completed(const RingCompletion& completion) noexcept override {
+    results.push_back(completion.result);
+    lasts += completion.last ? 1 : 0;
+    if (completion.block == nullptr) return;
+    text.append(reinterpret_cast<const char*>(completion.block->bytes),
+                static_cast<std::size_t>(completion.result));
+    completion.block->drop();
+  }
+  std::vector<int> results;
+  std::string text;
+  int lasts = 0;
+};
+
+class UringOperationsTest : public UringEngineTest {
+ protected:
+  struct Pair {
+    Fd ours;
+    Fd peer;
+  };
+  static Pair pairOf() {
+    int ends[2];
+    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+    return {Fd(ends[0]), Fd(ends[1])};
+  }
+  static void put(const Fd& peer, std::string_view text) {
+    ASSERT_EQ(::send(peer.get(), text.data(), text.size(), MSG_DONTWAIT),
+              static_cast<ssize_t>(text.size()));
+  }
+  static std::string take(const Fd& peer) {
+    std::string text(1 << 20, '\0');
+    const ssize_t got = ::recv(peer.get(), text.data(), text.size(), MSG_DONTWAIT);
+    text.resize(got < 0 ? 0 : static_cast<std::size_t>(got));
+    return text;
+  }
+
+  BufferPool pool_;
+};
+
+}  // namespace millrace::test
