@@ -93,6 +93,31 @@ TEST_P(ServerRing, WhoCameBeforeReadsStoppedWaits) {
   EXPECT_TRUE(accepts(server));
 }
 
+// A handler that asks for all of them in the middle of a burst by calls, which ends for want of descriptors:
+// then it pauses, and the ring takes nobody meanwhile.
+TEST_P(ServerRing, APauseIsOneForTheRingToo) {
+  ManualClock& clock = manualClock();
+  const Server server = acting(once([](Channel& channel) { channel.setAutoRead(true); }))
+                            .option(options::autoRead, false)
+                            .bind(anyAddress())
+                            .get();
+  test::FaultScript calls;
+  calls.fail("accept4", 2, EMFILE);
+  std::vector<Peer> peers = come(server, 2);
+
+  server.channel().read();
+  ASSERT_TRUE(log_->await("exception accept"));
+  settle();
+  EXPECT_EQ(log_->count("message"), 1U);
+  EXPECT_FALSE(accepts(server));
+
+  clock.advance(1s);
+  EXPECT_TRUE(echoes(peers[1]));
+  EXPECT_EQ(log_->count("exception accept"), 1U);
+  settle();
+  EXPECT_TRUE(accepts(server));
+}
+
 // Somebody who was reset meanwhile is not what a read() asked for.
 TEST_P(ServerRing, WhoLeftWhileHeWaitedCostsNoRead) {
   const Server server = serveWith(once([](Channel& channel) { channel.setAutoRead(false); }));

@@ -92,6 +92,53 @@ TEST_P(SocketAccept, TakesConnectionsInBatches) {
                           "message", "message", "readComplete"));
 }
 
+/// Closes its channel gracefully when somebody has come.
+struct ClosingHandler : test::RecordingHandler {
+  ClosingHandler(LogPtr log, bool atTheEnd)
+      : RecordingHandler(std::move(log)), atTheEnd_(atTheEnd) {}
+  void channelRead(Context& ctx, Message&& msg) override {
+    RecordingHandler::channelRead(ctx, std::move(msg));
+    if (!atTheEnd_) static_cast<void>(ctx.channel().closeGracefully());
+  }
+  void channelReadComplete(Context& ctx) override {
+    RecordingHandler::channelReadComplete(ctx);
+    if (atTheEnd_) static_cast<void>(ctx.channel().closeGracefully());
+  }
+  const bool atTheEnd_;
+};
+
+// C129: those who wait in the queue then are part of the burst, or one of their own
+TEST_P(SocketAccept, AGracefulCloseCompletesTheBurst) {
+  for (const bool atTheEnd : {false, true}) {
+    const LogPtr log = std::make_shared<EventLog>();
+    const Server server = bootstrap(test::echoing())
+                              .option(options::maxMessagesPerRead, 3)
+                              .handler([log, atTheEnd](Channel& channel) {
+                                channel.pipeline().emplaceLast<ClosingHandler>(log, atTheEnd);
+                              })
+                              .bind(anyAddress())
+                              .get();
+    std::vector<Peer> peers;
+    {
+      const Held held(loop());
+      for (int i = 0; i < 5; ++i) peers.push_back(Peer::to(server.address()));
+    }
+    for (Peer& each : peers) EXPECT_TRUE(echoes(each));
+    EXPECT_TRUE(succeeds(server.closeFuture()));
+    ASSERT_TRUE(log->await("removed"));
+
+    std::vector<std::string> events = log->events();
+    events.erase(events.begin(), std::find(events.begin(), events.end(), "message"));
+    const std::vector<std::string> inTheMiddle{"message", "event",   "message",
+                                               "message", "message", "message"};
+    const std::vector<std::string> behind{"message", "message", "message", "readComplete",
+                                          "event",   "message", "message"};
+    std::vector<std::string> expected = atTheEnd ? behind : inTheMiddle;
+    expected.insert(expected.end(), {"readComplete", "inactive", "unregistered", "removed"});
+    EXPECT_EQ(events, expected);
+  }
+}
+
 /// Cannot make channels of connections.
 class NoChildren final : public Transport {
  public:

@@ -173,7 +173,7 @@ void ServerChannel::acceptBurst() {
   int taken = 0;
   int passed = 0;
   int failure = 0;
-  inCallBurst_ = true;
+  burst_ = Burst::passing;
   do {
     const int error = acceptOne(passed);
     if (error != 0) {
@@ -184,8 +184,9 @@ void ServerChannel::acceptBurst() {
     ++taken;
   } while (taken < most && mayContinueBurst());
   if (socket_.isBlocking()) readable_ = false;  // the engine tells when there is more
+  burst_ = Burst::completing;
   endBurst(passed != 0);
-  inCallBurst_ = false;
+  burst_ = Burst::none;
   if (failure != 0) acceptFailed(failure);
   if (!mayReadOn() || !isRegistered()) return;
   if (readable_ || !early_.empty()) {
@@ -229,7 +230,8 @@ void ServerChannel::doLinger() {
   int passed = 0;
   for (int left = kMostAtTheEnd; left > 0 && isOpen() && acceptOne(passed) == 0; --left) {
   }
-  if (passed != 0) pipeline().fireChannelReadComplete();
+  // A burst that it was called in does that.
+  if (passed != 0 && burst_ != Burst::passing) pipeline().fireChannelReadComplete();
   lingerDone();
 }
 

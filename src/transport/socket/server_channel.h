@@ -67,6 +67,9 @@ class ServerChannel final : public Channel, private IoClient {
   void takeFromRing(Fd fd, bool moreNow);
   bool passAccepted(Fd fd);
 
+  /// Handlers may ask for more, or close it, and must not change its way meanwhile.
+  enum class Burst : std::uint8_t { none, passing, completing };
+
   SocketHandle socket_;
   RingIo* ring_ = nullptr;    // the loop's, if it has one
   std::uint64_t ringId_ = 0;  // 0: it accepts by readiness
@@ -82,9 +85,9 @@ class ServerChannel final : public Channel, private IoClient {
   bool saysPauses_ = true;     // the last one was logged
   bool telling_ = false;       // the pipeline is being told of a pause
   const bool isUnix_;
+  Burst burst_ = Burst::none;
   bool listening_ = false;
   bool readable_ = false;
-  bool inCallBurst_ = false;  // handlers may ask for more, and must not change its way meanwhile
   bool inRingBurst_ = false;  // channelReadComplete() follows with the ring's next completion
   bool isFlooded_ = false;    // more came at once than the ring should bring
 };

@@ -26,8 +26,8 @@ constexpr int kFloodBursts = 4;
 }  // namespace
 
 bool ServerChannel::mayUseRing() const noexcept {
-  return ring_ != nullptr && ringId_ == 0 && !inCallBurst_ && readsByItself() && early_.empty() &&
-         !hasPaused_ && !isFlooded_ && !isLingering();
+  return ring_ != nullptr && ringId_ == 0 && burst_ == Burst::none && readsByItself() &&
+         early_.empty() && !hasPaused_ && !isFlooded_ && !isLingering();
 }
 
 // The socket stays nonblocking. A kernel that minds says so at once, and is not asked again.
@@ -73,6 +73,7 @@ void ServerChannel::takeFromRing(Fd fd, bool moreNow) {
     return;
   }
   // A handler may stop it: then the burst ends here, and once.
+  burst_ = Burst::passing;
   const bool hadOthers = std::exchange(inRingBurst_, false);
   const bool hasRead = passAccepted(std::move(fd)) || hadOthers;
   const int most = settings().maxMessagesPerRead;
@@ -80,12 +81,17 @@ void ServerChannel::takeFromRing(Fd fd, bool moreNow) {
   const bool goesOn = moreNow && ringId_ != 0 && ringTaken_ % most != 0 && mayReadOn();
   if (goesOn) {
     inRingBurst_ = hasRead;
-    return;
+  } else {
+    burst_ = Burst::completing;
+    endBurst(hasRead);
   }
-  endBurst(hasRead);
-  if (ringId_ == 0 || ringTaken_ / kFloodBursts < most) return;
-  isFlooded_ = true;
-  leaveRing();
+  burst_ = Burst::none;
+  if (goesOn) return;
+  if (ringId_ != 0) {
+    if (ringTaken_ / kFloodBursts < most) return;
+    isFlooded_ = true;
+    leaveRing();
+  }
   if (mayReadOn()) doBeginRead();
 }
 
