@@ -108,7 +108,7 @@ Future<void> LoopChannels::linger(Channel& channel) {
 
 std::size_t LoopChannels::unwritten(const Channel& channel) noexcept {
   const std::size_t queued = channel.outbound_ == nullptr ? 0 : channel.outbound_->readableBytes();
-  return queued + channel.unsent_;
+  return queued + (channel.unsent_ == 0 ? 0 : channel.doCountUnsent());
 }
 
 void LoopChannels::cut(Channel& channel, const Error& why) {

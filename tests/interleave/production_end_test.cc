@@ -23,18 +23,16 @@ struct EndingState {
   ~EndingState() {
     if (ResultState<void>* there = place.load(std::memory_order_relaxed)) there->unref();
   }
-  ResultState<void>& ask(std::uint32_t bit) {
-    return internal::endState(place, state, bit, immediateExecutor());
-  }
+  ResultState<void>& ask() { return internal::endState(place, state, kEnded, immediateExecutor()); }
 };
 
-/// `early`: the end is told, by another bit, before it is one.
+/// `early`: the end is told before it has come.
 Scenario ending(bool early) {
   return [early](Execution& run) {
     auto& s = run.make<EndingState>();
     for (const char* name : {"one", "other"}) {
       run.thread(name, [&s] {
-        ResultState<void>& future = s.ask(kEnded);
+        ResultState<void>& future = s.ask();
         if (future.isDone())
           EXPLORE_CHECK(s.descriptor.read() == -1, "told of an end that has come");
       });

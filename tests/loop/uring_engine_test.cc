@@ -212,6 +212,37 @@ TEST_F(UringOperations, OfAReceiveThatIsStoppedAtOnceEndToo) {
   turn();
 }
 
+// Found by a client that leaves, and told with the next turn: once, as one who reads once expects.
+TEST_F(UringOperations, OfOthersTellALevelOnce) {
+  begin();
+  const Pair pair = pairOf();
+  const Pipe pipe;
+  RingIo& all = ring();
+  int told = 0;
+  const Watch watch = watchInLoop(
+      *loop_, pipe.readEnd(), kReadable,
+      [&](int fd, std::uint32_t) {
+        ++told;
+        char byte = 0;
+        EXPECT_EQ(::read(fd, &byte, 1), 1);
+      },
+      Trigger::level);
+  for (int round = 1; round <= 10; ++round) {
+    Client client;
+    const std::uint64_t id = all.enter(pair.ours.get(), client);
+    EXPECT_TRUE(all.receive(id, pool_));
+    turn();
+    loop_->execute([&] {
+      pipe.put();
+      all.leave(id);
+    });
+    turn();
+    ASSERT_EQ(told, round);
+  }
+  watch.unwatch();
+  turn();
+}
+
 // Bytes on their way to a peer that reads little by little: all of them, in order, told once.
 TEST_F(UringOperations, SendAllOfIt) {
   begin();

@@ -15,9 +15,12 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
+#include <netinet/in.h>
 #include <string>
 #include <string_view>
 #include <sys/socket.h>
+#include <utility>
 #include <vector>
 
 namespace millrace::test {
@@ -64,12 +67,14 @@ struct RingClient final : IoClient {
   void lost(const Error&) noexcept override {}
   void completed(const RingCompletion& completion) noexcept override {
     results.push_back(completion.result);
+    if (onCompleted) onCompleted();
     lasts += completion.last ? 1 : 0;
     if (completion.block == nullptr) return;
     text.append(reinterpret_cast<const char*>(completion.block->bytes),
                 static_cast<std::size_t>(completion.result));
     completion.block->drop();
   }
+  std::function<void()> onCompleted;
   std::vector<int> results;
   std::string text;
   int lasts = 0;
@@ -85,6 +90,23 @@ class UringOperationsTest : public UringEngineTest {
     int ends[2];
     EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
     return {Fd(ends[0]), Fd(ends[1])};
+  }
+  /// Over TCP, with little room on the way.
+  static Pair tcpPair() {
+    constexpr int kLittle = 16 << 10;
+    const Fd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    auto* raw = reinterpret_cast<sockaddr*>(&address);
+    socklen_t size = sizeof address;
+    EXPECT_EQ(::bind(listener.get(), raw, size), 0);
+    EXPECT_EQ(::listen(listener.get(), 1), 0);
+    EXPECT_EQ(::getsockname(listener.get(), raw, &size), 0);
+    Fd ours(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    EXPECT_EQ(::setsockopt(ours.get(), SOL_SOCKET, SO_SNDBUF, &kLittle, sizeof kLittle), 0);
+    EXPECT_EQ(::connect(ours.get(), raw, size), 0);
+    return {std::move(ours), Fd(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC))};
   }
   static void put(const Fd& peer, std::string_view text) {
     ASSERT_EQ(::send(peer.get(), text.data(), text.size(), MSG_DONTWAIT),

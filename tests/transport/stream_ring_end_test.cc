@@ -148,6 +148,28 @@ TEST_P(StreamRingEnd, OfTheLoopFreesEverything) {
   EXPECT_EQ(internal::liveHeapBlocks(), heapBlocks_);
 }
 
+/// Answers whatever comes with as much as may be handed over at once.
+constexpr std::size_t kLargeAnswer = 60000;
+struct LargeAnswer final : ChannelHandler {
+  void channelRead(Context& ctx, Message&&) override {
+    ctx.writeAndFlush(Message(ByteBuf::of(pattern(kLargeAnswer))));
+  }
+};
+
+// What was cut is counted in bytes, not in memory that they hold.
+TEST_P(StreamRingEnd, OfTheLoopSaysHowManyBytesWereLost) {
+  auto [channel, peer] = link([](Channel& each) { each.pipeline().emplaceLast<LargeAnswer>(); },
+                              narrowAndReading, 4096);
+  peer.send("more than is read");
+  ASSERT_TRUE(test::eventually([&, &one = channel] { return pendingBytes(one) > kLargeAnswer; }));
+
+  const ShutdownReport report = group().shutdownGracefully(0s, 0s).get();
+
+  EXPECT_EQ(report.channelsCut, 1U);
+  EXPECT_GT(report.bytesCut, 0U);
+  EXPECT_LE(report.bytesCut, kLargeAnswer);
+}
+
 // F71 F20
 TEST_P(StreamRingEnd, ByAResetWithASendInFlight) {
   for (int round = 0; round < 10; ++round) {

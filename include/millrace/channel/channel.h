@@ -190,6 +190,8 @@ class MILLRACE_API Channel : public RefCounted<Channel> {
   virtual int doWrite(OutboundBuffer& out) = 0;
   /// A last look at a write that is under way: true if it is over, and flushAgain() came.
   virtual bool doFinishWrite() { return false; }
+  /// Bytes of a message that was handed over (handedOver()) and has not gone.
+  virtual std::size_t doCountUnsent() const noexcept { return 0; }
   /// False: such messages cannot be written. ByteBufs need not be asked for.
   virtual bool acceptsMessage(const Message& msg) const;
   /// True once connected or bound, for a channel that was so before it was registered.

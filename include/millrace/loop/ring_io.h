@@ -42,14 +42,15 @@ enum class SendMode : std::uint8_t {
   inPlace,  ///< the kernel uses the memory itself where it can, which is kept until it is done with it
 };
 
-/// The operations of one ring. Descriptors that receive or send must be blocking: the kernel waits for them on its own,
-/// and no thread does.
+/// The operations of one ring. Descriptors that receive or send must be blocking: the kernel waits for them
+/// on its own, and no thread does.
 class MILLRACE_API RingIo {
  public:
   /// Gives the client's number, never 0. It must leave before it dies.
   virtual std::uint64_t enter(int fd, IoClient& client) = 0;
-  /// What was begun reaches the kernel, and is cancelled if it is not done at once. Nothing is
-  /// completed after this, and the descriptor may be closed.
+  /// What was begun reaches the kernel, and is cancelled if it is not done at once; the kernel has let go
+  /// of the descriptor then, which may be closed. (Should it not within 200 ms, that is logged, and the file
+  /// stays open until it has.) Nothing is completed after this.
   virtual void leave(std::uint64_t id) noexcept = 0;
   /// Receives again and again, into blocks of `pool` that are taken when bytes have come. False if
   /// the kernel has no memory for that: nothing was begun.
@@ -61,8 +62,8 @@ class MILLRACE_API RingIo {
   /// this thread's: nothing was begun. The listening socket may be nonblocking (Linux 6.18); a kernel
   /// that minds fails with EAGAIN.
   virtual bool accept(std::uint64_t id) = 0;
-  /// Ends accept() at once: nothing completes any more. Gives the connections that were taken and
-  /// not told of, in their order.
+  /// Ends accept(), and waits for that as leave() does: nothing completes any more. Gives the connections
+  /// that were taken and not told of, in their order.
   virtual std::vector<Fd> stopAccepting(std::uint64_t id) = 0;
   /// Sends all of it, unless it fails or is stopped. One at a time per client.
   virtual void send(std::uint64_t id, ByteBuf&& bytes, SendMode mode = SendMode::copied) = 0;
@@ -74,6 +75,8 @@ class MILLRACE_API RingIo {
   /// Looks whether a send is over, ahead of its turn: then it does not complete any more, and this
   /// is what it would have brought. `rest` is where completion.rest points to, if there is one.
   virtual bool finishSend(std::uint64_t id, RingCompletion& completion, ByteBuf& rest) = 0;
+  /// Bytes of the send under way, less what is known to have gone.
+  virtual std::size_t unsentBytes(std::uint64_t id) const noexcept = 0;
   /// Blocks that wait for bytes, of all clients together.
   virtual std::size_t waitingBlocks() const noexcept = 0;
   /// Bytes that one block of receive() has room for.

@@ -92,7 +92,7 @@ Result<WaitOutcome> ReadinessHandler::wait(Deadline until) {
   found_ = 0;
   const bool looksOnly = until == Deadline::past() || !again_.empty();
   // Nothing is watched: there is nothing to look for but wakeups, and those only end sleeps.
-  if (looksOnly && registrations_.load(std::memory_order_relaxed) == 0 && !selector_->hasQueued()) {
+  if (looksOnly && registrations_.load(std::memory_order_relaxed) == 0 && !selector_->hasToEnd()) {
     return WaitOutcome{};
   }
   for (;;) {

@@ -48,8 +48,8 @@ class Selector {
   virtual RingIo* ring() noexcept { return nullptr; }
   /// Where clients of these are counted, from now on.
   virtual void countClientsIn(std::atomic<std::size_t>& counter) { static_cast<void>(counter); }
-  /// Something waits for the next select() to reach the kernel.
-  virtual bool hasQueued() const noexcept { return false; }
+  /// Something was cancelled and goes on: only select() can end it.
+  virtual bool hasToEnd() const noexcept { return false; }
   /// Completions that the last select() found.
   virtual int completions() const noexcept { return 0; }
   /// Hands them out.

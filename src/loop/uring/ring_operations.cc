@@ -3,6 +3,7 @@
 #include "loop/uring/uring_selector.h"
 
 #include <millrace/base/check.h>
+#include <millrace/base/clock.h>
 #include <millrace/base/log.h>
 #include <millrace/buffer/buffer_pool.h>
 #include <millrace/loop/io_handler.h>
@@ -25,7 +26,11 @@ std::uint64_t UringSelector::enter(int fd, IoClient& client) {
   slot.fd = fd;
   slot.wanted = false;
   clients_->store(clients_->load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-  return clientId(slot.sequence, place);
+  return idOf(slot);
+}
+
+std::uint64_t UringSelector::idOf(const Slot& slot) const noexcept {
+  return clientId(slot.sequence, slots_.placeOf(slot));
 }
 
 UringSelector::Slot* UringSelector::find(std::uint64_t id) noexcept {
@@ -41,10 +46,7 @@ void UringSelector::leave(std::uint64_t id) noexcept {
   clients_->store(clients_->load(std::memory_order_relaxed) - 1, std::memory_order_relaxed);
   slot->client = nullptr;
   slot->wanted = false;
-  if (slot->inFlight != 0) {
-    endNow(*slot, slot->repeating ? nameOfRepeated(*slot) : 0,
-           slot->send != nullptr ? nameOf(*slot->send) : 0);
-  }
+  endNow(*slot);
   slot->fd = -1;
   freeIfUnused(*slot);
 }
@@ -121,17 +123,17 @@ void UringSelector::stop(std::uint64_t id) noexcept {
   Slot* slot = find(id);
   if (slot == nullptr || !slot->wanted) return;
   slot->wanted = false;
-  if (slot->repeating) cancel(*slot, nameOfRepeated(*slot));
+  if (slot->repeating) cancel(nameOfRepeated(*slot), id);
 }
 
-// The kernel is told and asked for its last word at once: no connection is lost.
+// The kernel is told and its last word awaited: no connection is lost.
 std::vector<Fd> UringSelector::stopAccepting(std::uint64_t id) {
   std::vector<Fd> taken;
   Slot* slot = find(id);
   if (slot == nullptr) return taken;
   const std::uint64_t name = nameOf(Kind::accept, slot->sequence, slots_.placeOf(*slot));
   slot->wanted = false;
-  if (slot->repeating) endNow(*slot, name, 0);
+  endNow(*slot);
   for (std::size_t i = delivered_; i < done_.size(); ++i) {
     if (done_[i].what != name) continue;
     const Done done = std::exchange(done_[i], Done{0, 0, IORING_CQE_F_MORE});
@@ -144,57 +146,59 @@ std::vector<Fd> UringSelector::stopAccepting(std::uint64_t id) {
 // --- ending ---
 
 // By name: the number may be another file's, or nobody's. The kernel says nothing if it has found the
-// operation, else whose it was.
-void UringSelector::cancel(const Slot& slot, std::uint64_t name) noexcept {
+// operation, else `refused` (0: that is of no interest).
+void UringSelector::cancel(std::uint64_t name, std::uint64_t refused) noexcept {
   if (!isUsable()) return;
   io_uring_sqe& operation = entry();
   operation.opcode = IORING_OP_ASYNC_CANCEL;
   operation.fd = -1;
   operation.addr = name;
   operation.flags = IOSQE_CQE_SKIP_SUCCESS;
-  operation.user_data = clientId(slot.sequence, slots_.placeOf(slot));
+  operation.user_data = refused;
 }
 
-// Most often it was over by itself. But a send whose socket became writable just when the kernel was
-// about to watch it is on its way in between, and cannot be found.
+// Most often the operation was over by itself. But a send whose socket became writable just when the kernel
+// was about to watch it is on its way in between, and cannot be found.
 void UringSelector::cancelAgain() noexcept {
-  for (const std::uint64_t id : std::exchange(refused_, {})) {
+  std::vector<std::uint64_t> ids = std::exchange(refused_, {});
+  std::sort(ids.begin(), ids.end());
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+  for (const std::uint64_t id : ids) {
     const Slot* slot = find(id);
-    if (slot == nullptr || slot->inFlight == 0) continue;
-    if (slot->repeating && !slot->wanted) cancel(*slot, nameOfRepeated(*slot));
-    const bool isUnwanted =
-        slot->client == nullptr || (slot->send != nullptr && slot->send->stopped);
-    if (slot->send != nullptr && isUnwanted) cancel(*slot, nameOf(*slot->send));
-  }
-}
-
-// Operations of that name (0: none) are cancelled and over, and so do not keep their file open any more. One
-// call does it, unless a cancel finds nothing (see above), or another processor is just waking the
-// operation: then that one has to hand it over first.
-void UringSelector::endNow(const Slot& slot, std::uint64_t one, std::uint64_t other) noexcept {
-  for (int look = 0; look < kLastLooks && isUsable(); ++look) {
-    if (one != 0) cancel(slot, one);
-    if (other != 0) cancel(slot, other);
-    if (look != 0) static_cast<void>(ring_.enter(kLastLookNanos));
-    flushAndCollect();
-    if (one != 0 && hasEnded(one)) one = 0;
-    if (other != 0 && hasEnded(other)) other = 0;
-    if (one == 0 && other == 0) return;
-  }
-}
-
-// Looks at the newest first: that is where it is.
-bool UringSelector::hasEnded(std::uint64_t name) const noexcept {
-  for (std::size_t i = done_.size(); i > delivered_; --i) {
-    const Done& done = done_[i - 1];
-    if (done.what != name) continue;
-    // Behind the end of a send without a copy comes a notice about its memory.
-    const bool isSend = kindOf(done) == Kind::sendInPlace;
-    if (isSend ? (done.flags & IORING_CQE_F_NOTIF) == 0 : (done.flags & IORING_CQE_F_MORE) == 0) {
-      return true;
+    if (slot == nullptr) continue;
+    if (slot->repeating && !slot->hasEnded && !slot->wanted) cancel(nameOfRepeated(*slot), id);
+    const Send* send = slot->send;
+    if (send != nullptr && send->doneAt == 0 && (send->stopped || slot->client == nullptr)) {
+      cancel(nameOf(*send), id);
     }
   }
-  return false;
+}
+
+// What a client has begun is cancelled and over, and so does not keep its file open any more. One call does
+// it, unless a cancel finds nothing (see above), or another processor is just waking the operation and has
+// to hand it over first: that is waited for.
+void UringSelector::endNow(const Slot& slot) noexcept {
+  if (slot.inFlight == 0 || !isUsable()) return;
+  collect(later_);
+  if (isOver(slot)) return;
+  const std::int64_t until = saturatingAdd(Clock::real().nanos(), kPatienceNanos);
+  for (bool first = true;; first = false) {
+    if (first || ring_.queued() == 0) {
+      if (slot.repeating && !slot.hasEnded) cancel(nameOfRepeated(slot), 0);
+      if (slot.send != nullptr && slot.send->doneAt == 0) cancel(nameOf(*slot.send), 0);
+    }
+    flushAndCollect();
+    if (isOver(slot)) return;
+    if (Clock::real().nanos() >= until) break;
+    static_cast<void>(ring_.enter(kLastLookNanos));
+  }
+  log(LogLevel::warn, "loop", "the kernel does not end an operation of fd ", slot.fd,
+      ": its file stays open until it has");
+  refused_.push_back(idOf(slot));
+}
+
+bool UringSelector::isOver(const Slot& slot) noexcept {
+  return (!slot.repeating || slot.hasEnded) && (slot.send == nullptr || slot.send->doneAt != 0);
 }
 
 // --- completions ---
@@ -264,6 +268,7 @@ inline bool UringSelector::goesOn(Slot& slot, const Done& done) {
   if (__builtin_expect((done.flags & IORING_CQE_F_MORE) != 0, 1)) return true;
   over(slot);
   slot.repeating = false;
+  slot.hasEnded = false;
   if (done.result == -ENOBUFS && kindOf(done) == Kind::receive) buffers_.ranDry();
   if (slot.client == nullptr || !slot.wanted) return false;
   const bool brought = done.result > 0 || (done.result == 0 && kindOf(done) == Kind::accept);

@@ -105,15 +105,10 @@ void UringSelector::sendRest(Send& send) {
 void UringSelector::stopSending(std::uint64_t id) noexcept {
   Slot* slot = find(id);
   if (slot == nullptr || slot->send == nullptr || std::exchange(slot->send->stopped, true)) return;
-  cancel(*slot, nameOf(*slot->send));
+  cancel(nameOf(*slot->send), id);
 }
 
 // --- ending ---
-
-UringSelector::Send& UringSelector::sendOf(const Done& done) noexcept {
-  const auto place = static_cast<std::uint32_t>(done.what);
-  return kindOf(done) == Kind::sendInPlace ? *inPlace_[place] : *slots_[place].send;
-}
 
 // One operation has come to something. True if the client is to hear of it: then the send is over, and
 // `completion` says what became of it.
@@ -126,6 +121,7 @@ bool UringSelector::sent(Send& send, const Done& done, RingCompletion& completio
     freeIfUnused(slot);
     return false;
   }
+  send.doneAt = 0;
   if (__builtin_expect((done.flags & IORING_CQE_F_MORE) != 0, 0)) {
     ++send.notices;
   } else {
@@ -195,6 +191,7 @@ void UringSelector::Send::release() noexcept {
   sent = 0;
   total = 0;
   left = 0;
+  doneAt = 0;
   place = 0;
   notices = 0;
   stopped = false;
@@ -205,15 +202,17 @@ void UringSelector::Send::release() noexcept {
 bool UringSelector::finishSend(std::uint64_t id, RingCompletion& completion, ByteBuf& rest) {
   Slot* slot = find(id);
   if (slot == nullptr || slot->send == nullptr || !isUsable()) return false;
-  flushAndCollect();
   Send& send = *slot->send;
-  const std::uint64_t name = nameOf(send);
-  for (std::size_t i = delivered_; i < done_.size(); ++i) {
-    if (done_[i].what != name || (done_[i].flags & IORING_CQE_F_NOTIF) != 0) continue;
-    const Done done = std::exchange(done_[i], Done{0, 0, IORING_CQE_F_MORE});
-    return sent(send, done, completion, rest);
-  }
-  return false;
+  if (send.doneAt == 0) flushAndCollect();
+  if (send.doneAt == 0) return false;
+  Done& there = done_[static_cast<std::size_t>(send.doneAt - doneBefore_ - 1)];
+  const Done done = std::exchange(there, Done{0, 0, IORING_CQE_F_MORE});
+  return sent(send, done, completion, rest);
+}
+
+std::size_t UringSelector::unsentBytes(std::uint64_t id) const noexcept {
+  const Slot& slot = slots_[static_cast<std::uint32_t>(id)];
+  return idOf(slot) != id || slot.send == nullptr ? 0 : slot.send->left;
 }
 
 // --- the end of the ring ---

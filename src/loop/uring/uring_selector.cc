@@ -66,12 +66,14 @@ void UringSelector::detach() noexcept {
   buffers_.close();
   done_.clear();
   delivered_ = 0;
+  doneBefore_ = 0;
   inFlight_ = 0;
   endingPolls_ = 0;
   refused_.clear();
   for (Slot& slot : slots_) {
     slot.inFlight = 0;
     slot.repeating = false;
+    slot.hasEnded = false;
   }
   dropSends();
   for (Poll& poll : polls_) poll.armed = false;
@@ -138,12 +140,22 @@ void UringSelector::flushAndCollect() {
   }
 }
 
+// Behind the end of a send without a copy a notice about its memory follows; others end with F_MORE gone.
+inline void UringSelector::noteEnd(const Done& done) noexcept {
+  if (kindOf(done) >= Kind::send) {
+    if ((done.flags & IORING_CQE_F_NOTIF) == 0) sendOf(done).doneAt = doneBefore_ + done_.size();
+  } else if (__builtin_expect((done.flags & IORING_CQE_F_MORE) == 0, 0)) {
+    slots_[static_cast<std::uint32_t>(done.what)].hasEnded = true;
+  }
+}
+
 // Takes the completions over, so that the kernel has room for others.
 void UringSelector::collect(std::vector<ReadyEvent>& found) {
   ring_.drain([&](const io_uring_cqe& each) {
     const auto kind = static_cast<Kind>(each.user_data >> 60);
     if (__builtin_expect(kind > Kind::poll, 1)) {
       done_.push_back({each.user_data, each.res, each.flags});
+      noteEnd(done_.back());
     } else if (kind == Kind::poll) {
       polled(each, found);
     } else if (each.user_data != 0) {
@@ -154,11 +166,13 @@ void UringSelector::collect(std::vector<ReadyEvent>& found) {
 
 int UringSelector::select(std::int64_t timeoutNanos) noexcept {
   done_.erase(done_.begin(), done_.begin() + static_cast<std::ptrdiff_t>(delivered_));
+  doneBefore_ += delivered_;
   delivered_ = 0;
   for (const std::uint32_t place : std::exchange(toArm_, {})) {
     polls_[place].listed = false;
     if (polls_[place].fd >= 0 && !polls_[place].armed) arm(place);
   }
+  toArm_.swap(toArmLater_);
   if (__builtin_expect(!refused_.empty(), 0)) cancelAgain();
   ready_.clear();
   ready_.swap(later_);
@@ -292,10 +306,15 @@ void UringSelector::removeClosed(int fd, std::uint64_t data) noexcept {
 }
 
 void UringSelector::letGo() noexcept {
-  for (int look = 0; endingPolls_ != 0 && look < kLastLooks && isUsable(); ++look) {
-    if (look != 0) static_cast<void>(ring_.enter(kLastLookNanos));
+  if (endingPolls_ == 0 || !isUsable()) return;
+  const std::int64_t until = saturatingAdd(Clock::real().nanos(), kPatienceNanos);
+  for (;;) {
     flushAndCollect();
+    if (endingPolls_ == 0) return;
+    if (Clock::real().nanos() >= until) break;
+    static_cast<void>(ring_.enter(kLastLookNanos));
   }
+  log(LogLevel::warn, "loop", "the kernel does not end a poll: a file stays open until it has");
 }
 
 void UringSelector::polled(const io_uring_cqe& completion, std::vector<ReadyEvent>& found) {
@@ -310,10 +329,9 @@ void UringSelector::polled(const io_uring_cqe& completion, std::vector<ReadyEven
   }
   if (last) {
     poll.armed = false;
-    if (!poll.listed) {
-      poll.listed = true;
-      toArm_.push_back(place);
-    }
+    // Not before its event is told, which the next turn does: it would come a second time.
+    const bool isForLater = &found == &later_ && completion.res >= 0;
+    if (!std::exchange(poll.listed, true)) (isForLater ? toArmLater_ : toArm_).push_back(place);
   }
   if (completion.res < 0 && completion.res != -EBADF) return;  // it is begun anew
   const auto bits = static_cast<std::uint32_t>(completion.res);

@@ -46,7 +46,7 @@ class UringSelector final : public Selector, private RingIo {
   bool isEdge() const noexcept override { return true; }
   RingIo* ring() noexcept override { return this; }
   void countClientsIn(std::atomic<std::size_t>& counter) override { clients_ = &counter; }
-  bool hasQueued() const noexcept override { return endingPolls_ != 0; }
+  bool hasToEnd() const noexcept override { return endingPolls_ != 0 || !refused_.empty(); }
   int completions() const noexcept override { return static_cast<int>(done_.size() - delivered_); }
   void deliver(IoLoop& loop) override;
   void tellClientsOfTheEnd() override;
@@ -58,6 +58,8 @@ class UringSelector final : public Selector, private RingIo {
   /// For what has to end.
   static constexpr int kLastLooks = 1000;
   static constexpr std::int64_t kLastLookNanos = 1'000'000;
+  /// As long as a processor may be away from a virtual machine, and longer.
+  static constexpr std::int64_t kPatienceNanos = 200'000'000;
   static constexpr std::uint64_t clientId(std::uint32_t sequence, std::uint32_t place) noexcept {
     return (std::uint64_t{sequence & kSequenceMask} << 32) | place;
   }
@@ -70,7 +72,7 @@ class UringSelector final : public Selector, private RingIo {
     std::uint32_t sequence = 0;
     Trigger trigger = Trigger::level;
     bool armed = false;   // the kernel has it, or will with the next call
-    bool listed = false;  // in toArm_
+    bool listed = false;  // in toArm_ or toArmLater_
   };
 
   /// What the kernel reads from.
@@ -82,6 +84,7 @@ class UringSelector final : public Selector, private RingIo {
     std::size_t sent = 0;  // of what the parts, or the single one, say
     std::size_t total = 0;
     std::size_t left = 0;
+    std::uint64_t doneAt = 0;   // its end is done_[doneAt - doneBefore_ - 1]; 0: it goes on
     std::uint32_t client = 0;   // its place
     std::uint32_t place = 0;    // in inPlace_; 0: none
     std::uint16_t notices = 0;  // that the kernel owes: it may still read the memory
@@ -101,6 +104,7 @@ class UringSelector final : public Selector, private RingIo {
     Kind repeats = Kind::none;   // receive or accept
     bool wanted = false;         // it is to go on
     bool repeating = false;      // and the kernel does it
+    bool hasEnded = false;       // no more: its last completion is in done_
   };
 
   struct Done {
@@ -120,6 +124,7 @@ class UringSelector final : public Selector, private RingIo {
   void send(std::uint64_t id, std::span<const ByteBuf* const> parts, SendMode mode) override;
   void stopSending(std::uint64_t id) noexcept override;
   bool finishSend(std::uint64_t id, RingCompletion& completion, ByteBuf& rest) override;
+  std::size_t unsentBytes(std::uint64_t id) const noexcept override;
   std::size_t waitingBlocks() const noexcept override { return buffers_.waiting(); }
   std::size_t receiveSize() const noexcept override { return ReceiveBuffers::kSize; }
 
@@ -127,10 +132,12 @@ class UringSelector final : public Selector, private RingIo {
   io_uring_sqe& begin(Slot& slot, Kind kind, std::uint8_t operation);
   void beginRepeating(Slot& slot);
   std::uint64_t nameOfRepeated(const Slot& slot) const noexcept;
-  void cancel(const Slot& slot, std::uint64_t name) noexcept;
+  void cancel(std::uint64_t name, std::uint64_t refused) noexcept;
   void cancelAgain() noexcept;
-  void endNow(const Slot& slot, std::uint64_t one, std::uint64_t other) noexcept;
-  bool hasEnded(std::uint64_t name) const noexcept;
+  void endNow(const Slot& slot) noexcept;
+  static bool isOver(const Slot& slot) noexcept;
+  void noteEnd(const Done& done) noexcept;
+  std::uint64_t idOf(const Slot& slot) const noexcept;
   static Kind kindOf(const Done& done) noexcept { return static_cast<Kind>(done.what >> 60); }
   Slot& slotOf(const Done& done) noexcept;
   void over(Slot& slot) noexcept;
@@ -144,7 +151,10 @@ class UringSelector final : public Selector, private RingIo {
   Send& newSend(std::uint64_t id, SendMode mode);
   std::uint64_t nameOf(const Send& send) const noexcept;
   void sendRest(Send& send);
-  Send& sendOf(const Done& done) noexcept;
+  Send& sendOf(const Done& done) noexcept {
+    const auto place = static_cast<std::uint32_t>(done.what);
+    return kindOf(done) == Kind::sendInPlace ? *inPlace_[place] : *slots_[place].send;
+  }
   bool sent(Send& send, const Done& done, RingCompletion& completion, ByteBuf& rest);
   bool mayGoOn(Send& send, int result) noexcept;
   static void describe(Send& send, int result, RingCompletion& completion, ByteBuf& rest);
@@ -179,15 +189,17 @@ class UringSelector final : public Selector, private RingIo {
   io_uring_sqe scratch_{};  // for who must not use the ring
   ReceiveBuffers buffers_;
   SlotTable<Poll> polls_;
-  std::vector<std::int32_t> pollByFd_;  // place, or -1
-  std::vector<std::uint32_t> toArm_;    // places
-  std::size_t endingPolls_ =
-      0;  // cancelled ones, which keep their files open until they have ended
+  std::vector<std::int32_t> pollByFd_;     // place, or -1
+  std::vector<std::uint32_t> toArm_;       // places
+  std::vector<std::uint32_t> toArmLater_;  // whose events wait in later_
+  // Polls that were cancelled: they keep their files open until they have ended.
+  std::size_t endingPolls_ = 0;
   std::vector<ReadyEvent> ready_;
   std::vector<ReadyEvent> later_;  // found while ready_ was being handed out
   SlotTable<Slot> slots_{1};       // the first is nobody's
   std::vector<Done> done_;
   std::size_t delivered_ = 0;           // of done_
+  std::uint64_t doneBefore_ = 0;        // handed out and taken off the front of done_
   std::vector<std::uint64_t> refused_;  // clients, one of whose cancels found nothing
   Send* spareSends_ = nullptr;
   SlotTable<Send*> inPlace_{1};  // sends without a copy; the first is nobody's

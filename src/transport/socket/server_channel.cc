@@ -142,6 +142,7 @@ void ServerChannel::lost(const Error& why) noexcept {
 
 void ServerChannel::doBeginRead() {
   if (pauseMillis_ != 0 || ringId_ != 0 || !isRegistered()) return;
+  if (burst_ != Burst::none && ring_ != nullptr) return;  // it asks again when it is over
   if (mayUseRing() && goToRing()) return;
   Result<void> wanted = enterReadiness();
   if (wanted) wanted = socket_.want(kReadable);

@@ -67,7 +67,8 @@ class ServerChannel final : public Channel, private IoClient {
   void takeFromRing(Fd fd, bool moreNow);
   bool passAccepted(Fd fd);
 
-  /// Handlers may ask for more, or close it, and must not change its way meanwhile.
+  /// Handlers are in channelRead() or channelReadComplete(): they may ask for more, or close it, and must
+  /// not change its way meanwhile.
   enum class Burst : std::uint8_t { none, passing, completing };
 
   SocketHandle socket_;

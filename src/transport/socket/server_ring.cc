@@ -26,8 +26,8 @@ constexpr int kFloodBursts = 4;
 }  // namespace
 
 bool ServerChannel::mayUseRing() const noexcept {
-  return ring_ != nullptr && ringId_ == 0 && burst_ == Burst::none && readsByItself() &&
-         early_.empty() && !hasPaused_ && !isFlooded_ && !isLingering();
+  return ring_ != nullptr && ringId_ == 0 && readsByItself() && early_.empty() && !hasPaused_ &&
+         !isFlooded_ && !isLingering();
 }
 
 // The socket stays nonblocking. A kernel that minds says so at once, and is not asked again.

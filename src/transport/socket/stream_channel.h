@@ -62,6 +62,7 @@ class StreamChannel final : private IoClient, public Channel {
   void doStopRead() override;
   int doWrite(OutboundBuffer& out) override;
   bool doFinishWrite() override;
+  std::size_t doCountUnsent() const noexcept override;
   bool acceptsMessage(const Message& msg) const override;
   bool isActiveNow() const noexcept override { return connected_; }
   bool canLinger() const noexcept override { return true; }

@@ -237,6 +237,8 @@ bool StreamChannel::doFinishWrite() {
   return true;
 }
 
+std::size_t StreamChannel::doCountUnsent() const noexcept { return ring_->unsentBytes(ringId_); }
+
 void StreamChannel::ringSent(const RingCompletion& completion) {
   const int result = completion.result;
   sending_ = false;
