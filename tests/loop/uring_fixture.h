@@ -47,16 +47,9 @@ class UringEngineTest : public testing::Test {
   RingIo& ring() { return *loop_->io().ring(); }
   template <class Q>
   bool turnUntil(Q&& question) {
-    const Deadline until = Deadline::after(std::chrono::seconds(30));
-    while (!question()) {
-      if (until.isDue(Clock::real().nanos())) return false;
-      loop_->run(Deadline::after(std::chrono::milliseconds(20)));
-    }
-    return true;
+    return turnLoopUntil(*loop_, question);
   }
-  void turn(int count = 20) {
-    for (int i = 0; i < count; ++i) loop_->runNow();
-  }
+  void turn(int count = 20) { turnLoop(*loop_, count); }
 
   Ref<EventLoop> loop_;
 };

@@ -15,6 +15,7 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdint>
 #include <ostream>
 #include <string>
@@ -95,5 +96,20 @@ std::int64_t voluntarySwitches(std::int64_t threadId);
 /// Watches on the loop thread, hand-driven loops included; fails the test if it is refused.
 Watch watchInLoop(EventLoop& loop, int fd, std::uint32_t events, WatchCallback callback,
                   Trigger trigger = Trigger::level, WatchEnd onEnd = {});
+
+/// Drives a hand-driven loop until the question is answered with yes; false after half a minute.
+template <class Q>
+bool turnLoopUntil(EventLoop& loop, Q&& question) {
+  const Deadline until = Deadline::after(std::chrono::seconds(30));
+  while (!question()) {
+    if (until.isDue(Clock::real().nanos())) return false;
+    loop.run(Deadline::after(std::chrono::milliseconds(20)));
+  }
+  return true;
+}
+/// So many turns, without waiting.
+inline void turnLoop(EventLoop& loop, int count) {
+  for (int i = 0; i < count; ++i) loop.runNow();
+}
 
 }  // namespace millrace::test

@@ -94,17 +94,10 @@ class SocketTest : public EngineTest {
   /// Turns until the question is answered with yes.
   template <class Q>
   bool turnUntil(Q&& question) {
-    const Deadline until = Deadline::after(std::chrono::seconds(30));
-    while (!question()) {
-      if (until.isDue(Clock::real().nanos())) return false;
-      loop_->run(Deadline::after(std::chrono::milliseconds(20)));
-    }
-    return true;
+    return turnLoopUntil(*loop_, question);
   }
   /// Enough turns for whatever is on its way by now.
-  void turn(int count = 20) {
-    for (int i = 0; i < count; ++i) loop_->runNow();
-  }
+  void turn(int count = 20) { turnLoop(*loop_, count); }
   /// Its outcome.
   Result<void> done(const Future<void>& future) {
     EXPECT_TRUE(turnUntil([&] { return future.isDone(); }));
