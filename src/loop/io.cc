@@ -10,6 +10,8 @@
 #include <cstdlib>
 #include <stdexcept>
 #include <string>
+#include <system_error>
+#include <thread>
 
 #if MILLRACE_HAS_URING
 #include "sys/uring.h"
@@ -21,14 +23,30 @@ IoHandler::~IoHandler() = default;
 LoopAttachment::~LoopAttachment() = default;
 void IoClient::completed(const RingCompletion&) noexcept {}
 
-IoSupport ioSupport() {
+namespace {
+
+IoSupport supportFor(const io::RingSizes& sizes) {
 #if MILLRACE_HAS_URING
-  const UringSupport found = probeUring();
+  UringSupport found;
+  const auto probe = [&] {
+    found = probeUring(
+        {static_cast<unsigned>(sizes.entries), static_cast<unsigned>(sizes.completions)});
+  };
+  try {
+    std::thread(probe).join();
+  } catch (const std::system_error&) {
+    probe();  // there is no thread to be had
+  }
   return {found.usable, found.deferred, found.why};
 #else
+  static_cast<void>(sizes);
   return {false, false, "built without io_uring"};
 #endif
 }
+
+}  // namespace
+
+IoSupport ioSupport() { return supportFor({}); }
 
 namespace io {
 
@@ -70,14 +88,12 @@ IoFactory uring(RingSizes sizes) {
                                 std::to_string(sizes.completions) +
                                 " completions; it needs 1 or more, and no fewer completions");
   }
+  if (const IoSupport found = supportFor(sizes); !found.uring) return insteadOfUring(found.why);
 #if MILLRACE_HAS_URING
-  if (const IoSupport found = ioSupport(); !found.uring) return insteadOfUring(found.why);
   return {&uringType, [sizes] {
             return ReadinessHandler::make(
                 uringType, [sizes] { return openUringSelector(sizes.entries, sizes.completions); });
           }};
-#else
-  return insteadOfUring(ioSupport().why);
 #endif
 }
 

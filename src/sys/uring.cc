@@ -34,18 +34,35 @@ bool has(const io_uring_probe& probe, unsigned operation) noexcept {
   return operation < probe.ops_len && (probe.ops[operation].flags & IO_URING_OP_SUPPORTED) != 0;
 }
 
+constexpr const char* kTooOld = "the kernel's io_uring is older than 6.0: use a newer kernel";
+
+/// What to do about a ring that cannot be opened for now.
+const char* remedyFor(int error) noexcept {
+  switch (error) {
+    case ENOMEM:
+      return "raise the limit of locked memory, ulimit -l, or ask for a smaller ring, "
+             "io::RingSizes";
+    case EMFILE:
+      return "raise the limit of open files, ulimit -n";
+    default:
+      return "";
+  }
+}
+
 std::string reasonOf(int error) {
   switch (error) {
     case ENOSYS:
-      return "the kernel has no io_uring";
+      return "the kernel has no io_uring, or a seccomp profile hides it: use Linux 6.0 or later, "
+             "and "
+             "allow the calls io_uring_*";
     case EPERM:
     case EACCES:
       return "io_uring is forbidden (a seccomp profile of the container, or the sysctl "
-             "kernel.io_uring_disabled)";
+             "kernel.io_uring_disabled): allow the calls io_uring_*, or set that to 0";
     case EINVAL:
-      return "the kernel's io_uring is older than 6.0";
+      return kTooOld;
     default:
-      return std::string("io_uring_setup: ") + std::strerror(error);
+      return Error::fromErrno(error, "io_uring_setup", remedyFor(error)).message();
   }
 }
 
@@ -72,7 +89,7 @@ Result<Uring> Uring::open(Sizes sizes) {
     if (Result<void> mapped = ring.map(parameters); !mapped) return mapped.error();
     return ring;
   }
-  return Error::fromErrno(error, "io_uring_setup");
+  return Error::fromErrno(error, "io_uring_setup", remedyFor(error));
 }
 
 Result<void> Uring::map(const io_uring_params& parameters) {
@@ -174,9 +191,9 @@ void Uring::unregisterBuffers(std::uint16_t group) noexcept {
 
 // --- probing ---
 
-UringSupport probeUring() {
+UringSupport probeUring(Uring::Sizes sizes) {
   UringSupport found;
-  Result<Uring> ring = Uring::open({8, 16});
+  Result<Uring> ring = Uring::open(sizes);
   if (!ring) {
     found.why = reasonOf(ring.error().errnoValue());
     return found;
@@ -192,7 +209,12 @@ UringSupport probeUring() {
   }
   // Receiving again and again into buffers of a ring has no mark of its own; it came with this one.
   if (!has(*probe, IORING_OP_SEND_ZC)) {
-    found.why = "the kernel's io_uring is older than 6.0";
+    found.why = kTooOld;
+    return found;
+  }
+  ring->next()->opcode = IORING_OP_NOP;
+  if (const int entered = ring->enter(0); entered != 0) {
+    found.why = reasonOf(-entered);
     return found;
   }
   found.usable = true;

@@ -26,9 +26,6 @@ struct UringSupport {
   std::string why;        ///< not usable: the reason, and what to do
 };
 
-/// Opens a small ring, looks, and closes it. Any thread.
-UringSupport probeUring();
-
 /// See the top of this file.
 class Uring {
  public:
@@ -117,5 +114,9 @@ class Uring {
   unsigned flags_ = 0;
   Rings at_;
 };
+
+/// Opens a ring of that size, tries it, and closes it. The kernel tidies up later, by way of the calling thread,
+/// whose next call that waits may then end with EINTR: use a thread that ends.
+UringSupport probeUring(Uring::Sizes sizes);
 
 }  // namespace millrace

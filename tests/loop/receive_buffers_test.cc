@@ -22,7 +22,7 @@ namespace {
 class ReceiveBuffersTest : public testing::Test {
  protected:
   void SetUp() override {
-    if (const UringSupport found = probeUring(); !found.usable) GTEST_SKIP() << found.why;
+    if (const UringSupport found = probeUring({}); !found.usable) GTEST_SKIP() << found.why;
     uring_ = std::move(Uring::open({64, 128})).orThrow();
     ASSERT_TRUE(buffers_.open(uring_, pool_).ok());
     buffers_.publish();

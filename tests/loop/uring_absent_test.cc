@@ -16,6 +16,7 @@
 #include <iterator>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <poll.h>
 #include <string>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -114,6 +115,25 @@ TEST(UringAbsent, WithoutTheCallItIsEpoll) {
   EXPECT_TRUE(works(group));
 }
 
+// A ring that has gone is tidied up by way of its thread, whose calls would end with EINTR.
+TEST(UringAbsent, LookingForItDisturbsNoCallOfTheCaller) {
+  for (int round = 0; round < 5; ++round) {
+    static_cast<void>(ioSupport());
+    static_cast<void>(io::uring());
+    EXPECT_EQ(::poll(nullptr, 0, 20), 0) << errno;
+  }
+}
+
+// F72: it is tried with the sizes that are asked for
+TEST(UringAbsent, TooLargeItIsEpoll) {
+  const LogCapture logs("off");
+  if (const IoSupport found = ioSupport(); !found.uring) GTEST_SKIP() << found.why;
+  FaultScript script;
+  script.fail("io_uring_setup", 1, ENOMEM);
+  EXPECT_EQ(io::uring().type, &io::epollType);
+  EXPECT_EQ(io::uring({.entries = 8, .completions = 16}).type, &io::uringType);
+}
+
 class UringRefused : public testing::Test {
  protected:
   void SetUp() override {
@@ -137,6 +157,7 @@ TEST_F(UringRefused, WhenALoopStartsItRunsOnEpoll) {
 
   EXPECT_EQ(script.faults(), 1U);
   EXPECT_EQ(group.begin()->io().ring(), nullptr);
+  EXPECT_EQ(&group.begin()->ioType(), &io::epollType);
   EXPECT_EQ(logs.count(LogLevel::warn), 1U);
   EXPECT_TRUE(logs.contains("io_uring is not used, epoll is: "));
   EXPECT_TRUE(logs.contains(group.begin()->name()));

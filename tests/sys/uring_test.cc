@@ -26,7 +26,7 @@ using testing::HasSubstr;
 class UringTest : public testing::Test {
  protected:
   void SetUp() override {
-    if (const UringSupport found = probeUring(); !found.usable) GTEST_SKIP() << found.why;
+    if (const UringSupport found = probeUring({}); !found.usable) GTEST_SKIP() << found.why;
   }
 
   static Uring open(unsigned entries, unsigned completions) {
@@ -208,16 +208,15 @@ TEST_F(UringTest, FallsBackToTheFlagsOfOlderKernels) {
 
 // F72
 TEST(UringProbe, SaysWhyThereIsNone) {
-  const std::pair<int, const char*> cases[] = {{ENOSYS, "has no io_uring"},
-                                               {EPERM, "kernel.io_uring_disabled"},
-                                               {EACCES, "seccomp"},
-                                               {EINVAL, "older than 6.0"},
-                                               {EMFILE, "Too many open files"}};
+  const std::pair<int, const char*> cases[] = {
+      {ENOSYS, "has no io_uring"}, {EPERM, "kernel.io_uring_disabled"},
+      {EACCES, "seccomp"},         {EINVAL, "older than 6.0"},
+      {EMFILE, "ulimit -n"},       {ENOMEM, "ulimit -l"}};
   for (const auto& [error, text] : cases) {
     FaultScript script;
     script.failAll("io_uring_setup", error);
 
-    const UringSupport found = probeUring();
+    const UringSupport found = probeUring({});
 
     EXPECT_FALSE(found.usable);
     EXPECT_THAT(found.why, HasSubstr(text));
@@ -226,13 +225,15 @@ TEST(UringProbe, SaysWhyThereIsNone) {
 
 // F72: the calls are there, but not what we need of them
 TEST(UringProbe, SaysSoIfTheKernelCannotBeAsked) {
-  FaultScript script;
-  script.failAll("io_uring_register", EINVAL);
+  for (const char* call : {"io_uring_register", "io_uring_enter"}) {
+    FaultScript script;
+    script.failAll(call, EPERM);
 
-  const UringSupport found = probeUring();
+    const UringSupport found = probeUring({});
 
-  EXPECT_FALSE(found.usable);
-  EXPECT_FALSE(found.why.empty());
+    EXPECT_FALSE(found.usable) << call;
+    EXPECT_THAT(found.why, HasSubstr("seccomp"));
+  }
 }
 
 }  // namespace

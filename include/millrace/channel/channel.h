@@ -93,7 +93,7 @@ class MILLRACE_API Channel : public RefCounted<Channel> {
   Future<void> close();
   /// Leaves the loop without closing; registerChannel() on the same loop brings it back.
   Future<void> deregister();
-  /// Asks for one batch of input; with auto read (the default) nobody needs to.
+  /// Asks for one message, or one connection; with auto read (the default) nobody needs to.
   void read();
   /// Queues `msg` until flush(). Without a promise a failure is counted and becomes the close cause.
   void write(Message&& msg, Promise<void> done = {});

@@ -94,7 +94,7 @@ MILLRACE_API extern const ChannelOption<ReceiveSizes> receiveSizes;
 MILLRACE_API extern const ChannelOption<Duration> connectTimeout;
 /// How long a lingering close waits for the peer; default 2 s.
 MILLRACE_API extern const ChannelOption<Duration> lingerOnDrain;
-/// Reads of one event, or connections accepted at once; default 16.
+/// Reads of one event, or connections accepted at once, with auto read; default 16.
 MILLRACE_API extern const ChannelOption<int> maxMessagesPerRead;
 /// Writes of one flush before others get their turn; default 16.
 MILLRACE_API extern const ChannelOption<int> writeSpinCount;
@@ -103,7 +103,9 @@ MILLRACE_API extern const ChannelOption<bool> allowHalfClosure;
 /// Nothing is read while isWritable() is false; default true.
 MILLRACE_API extern const ChannelOption<bool> pauseReadsWhenUnwritable;
 /// TCP on io_uring: so many bytes or more at once are sent from their own memory, without a copy by the
-/// kernel, which pins it until the peer has acknowledged them. 0: never, the default. Others copy.
+/// kernel, which pins it until the peer has acknowledged them. 0: never, the default. Others copy, and so do
+/// writes that pause the reads, because they make the channel unwritable: raise the water marks above what
+/// is written at once, or set pauseReadsWhenUnwritable to false.
 MILLRACE_API extern const ChannelOption<int> zeroCopyFrom;
 /// Datagrams: the longest that is read, 1 to 65536; longer ones are dropped (DatagramTruncated).
 /// Default 2048; 65536 with udpGro.

@@ -17,7 +17,7 @@ struct IoSupport {
   std::string why;             ///< if not: the reason, and what to do
 };
 
-/// Tries. Any thread; costs a few system calls.
+/// Tries. Any thread; costs another thread for a moment.
 MILLRACE_API IoSupport ioSupport();
 
 namespace io {
@@ -43,7 +43,8 @@ struct RingSizes {
 
 /// io_uring, with what makes it pay: operations that repeat by themselves, buffers taken when bytes
 /// have come, one call per turn. Where the kernel, a container or the build does not allow it, epoll
-/// takes its place, and one line in the log says why.
+/// takes its place, and one line in the log says why; so it does for a loop that finds no memory for its
+/// ring when it starts, and says so itself. EventLoop::ioType() tells what a loop runs on.
 MILLRACE_API IoFactory uring(RingSizes sizes = {});
 /// No I/O at all: a plain executor with timers that sleeps in a futex. Needs no descriptor.
 MILLRACE_API IoFactory parking();

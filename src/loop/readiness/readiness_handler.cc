@@ -3,6 +3,7 @@
 
 #include <millrace/base/check.h>
 #include <millrace/base/log.h>
+#include <millrace/loop/io.h>
 #include <millrace/sys/eventfd.h>
 #include <millrace/sys/events.h>
 #include <millrace/sys/poll.h>
@@ -51,7 +52,7 @@ Result<std::unique_ptr<IoHandler>> ReadinessHandler::make(const IoType& type,
 
 ReadinessHandler::ReadinessHandler(const IoType& type, SelectorFactory open,
                                    std::unique_ptr<Selector> selector, Fd wakeupFd)
-    : type_(type),
+    : type_(&type),
       open_(std::move(open)),
       selector_(std::move(selector)),
       wakeupFd_(std::move(wakeupFd)),
@@ -78,6 +79,7 @@ Result<void> ReadinessHandler::attach(IoLoop& loop) {
       ": io_uring is not used, epoll is: ", attached.error().message());
   selector_ = std::move(*instead);
   open_ = openInstead;  // for rebuild(), too
+  type_.store(&io::epollType, std::memory_order_release);
   return {};
 }
 

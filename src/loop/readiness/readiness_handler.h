@@ -10,6 +10,7 @@
 #include "loop/readiness/selector.h"
 #include "loop/slot_table.h"
 
+#include <millrace/base/atomic.h>
 #include <millrace/loop/io_handler.h>
 #include <millrace/loop/readiness_io.h>
 #include <millrace/sys/fd.h>
@@ -30,7 +31,7 @@ class ReadinessHandler final : public IoHandler,
   static Result<std::unique_ptr<IoHandler>> make(const IoType& type, SelectorFactory open);
   ~ReadinessHandler() override;
 
-  const IoType& type() const noexcept override { return type_; }
+  const IoType& type() const noexcept override { return *type_.load(std::memory_order_acquire); }
   Result<void> attach(IoLoop& loop) override;
   void detach() noexcept override;
   Result<WaitOutcome> wait(Deadline until) override;
@@ -91,7 +92,7 @@ class ReadinessHandler final : public IoHandler,
   void notOpen(std::uint64_t id, const Slot& slot);
   void drainWakeups() noexcept;
 
-  const IoType& type_;
+  Atomic<const IoType*> type_;
   SelectorFactory open_;
   std::unique_ptr<Selector> selector_;
   Fd wakeupFd_;
