@@ -88,12 +88,15 @@ IoFactory uring(RingSizes sizes) {
                                 std::to_string(sizes.completions) +
                                 " completions; it needs 1 or more, and no fewer completions");
   }
-  if (const IoSupport found = supportFor(sizes); !found.uring) return insteadOfUring(found.why);
+  const IoSupport found = supportFor(sizes);
+  if (!found.uring) return insteadOfUring(found.why);
 #if MILLRACE_HAS_URING
   return {&uringType, [sizes] {
             return ReadinessHandler::make(
                 uringType, [sizes] { return openUringSelector(sizes.entries, sizes.completions); });
           }};
+#else
+  return epoll();  // nobody comes here
 #endif
 }
 

@@ -53,8 +53,7 @@ std::string reasonOf(int error) {
   switch (error) {
     case ENOSYS:
       return "the kernel has no io_uring, or a seccomp profile hides it: use Linux 6.0 or later, "
-             "and "
-             "allow the calls io_uring_*";
+             "and allow the calls io_uring_*";
     case EPERM:
     case EACCES:
       return "io_uring is forbidden (a seccomp profile of the container, or the sysctl "

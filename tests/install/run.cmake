@@ -7,7 +7,7 @@
 #   find_package       a CMake project finds the installed copy
 #   missing_component  the same asks for a component that does not exist and is told so
 #   tls_component      the same asks for tls alone, and gets what that needs
-#   add_subdirectory   a CMake project has our tree inside its own
+#   add_subdirectory   a CMake project has our tree inside its own; the shared one without io_uring
 #   pkg_config         the compiler alone, with the flags of pkg-config
 #   hidden_symbols     the shared libraries export nothing of the C++ kind but millrace's own names
 
@@ -18,8 +18,10 @@ set(prefix "${work}/prefix")
 set(here "${work}/${way}")
 if(kind STREQUAL "shared")
   set(shared ON)
+  set(with_uring OFF)
 else()
   set(shared OFF)
+  set(with_uring ON)
 endif()
 # The library is built four times: several of its files at a time, as some users build everything.
 set(configure "${CMAKE_COMMAND}" -G "${generator}" -D CMAKE_BUILD_TYPE=Release
@@ -98,9 +100,12 @@ endfunction()
 function(add_subdirectory_way)
   file(REMOVE_RECURSE "${here}")
   run(${configure} -S "${consumer}" -B "${here}" -D "MILLRACE_TREE=${source}"
-      -D BUILD_SHARED_LIBS=${shared} -D CMAKE_CXX_COMPILER_LAUNCHER=${launcher})
+      -D BUILD_SHARED_LIBS=${shared} -D CMAKE_CXX_COMPILER_LAUNCHER=${launcher}
+      -D MILLRACE_URING=${with_uring} -D CMAKE_CXX_FLAGS=-Werror=return-type)
   run("${CMAKE_COMMAND}" --build "${here}" -j 2)
   run_consumer("${here}/consumer")
+  # Where there is none, epoll takes its place.
+  run_consumer("${CMAKE_COMMAND}" -E env MILLRACE_IO=uring MILLRACE_LOG=off "${here}/consumer")
   if(tls)
     run_consumer("${here}/tls_consumer")
   endif()

@@ -20,6 +20,7 @@
 #include <string>
 #include <string_view>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <utility>
 #include <vector>
 
@@ -99,7 +100,10 @@ class UringOperationsTest : public UringEngineTest {
     Fd ours(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     EXPECT_EQ(::setsockopt(ours.get(), SOL_SOCKET, SO_SNDBUF, &kLittle, sizeof kLittle), 0);
     EXPECT_EQ(::connect(ours.get(), raw, size), 0);
-    return {std::move(ours), Fd(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC))};
+    Fd peer(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    const timeval patience{20, 0};  // then a test fails, and does not hang
+    EXPECT_EQ(::setsockopt(peer.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience), 0);
+    return {std::move(ours), std::move(peer)};
   }
   static void put(const Fd& peer, std::string_view text) {
     ASSERT_EQ(::send(peer.get(), text.data(), text.size(), MSG_DONTWAIT),

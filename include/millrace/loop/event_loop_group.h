@@ -25,8 +25,9 @@ struct IoFactory;
 /// Several loops of one kind; see the top of this file and docs/guide/loops.md.
 class MILLRACE_API EventLoopGroup final : public EventExecutor {
  public:
-  /// `loops` of them (0: the default number) on the given engine, else io::automatic(). Throws std::invalid_argument for
-  /// a negative number, Exception if a loop cannot be made; those made before are ended first.
+  /// `loops` of them (0: the default number) on the given engine, else io::automatic(). Throws
+  /// std::invalid_argument for a negative number, Exception if a loop cannot be made; those made before
+  /// are ended first.
   explicit EventLoopGroup(int loops = 0);
   EventLoopGroup(int loops, IoFactory io);
   /// As the options say. Throws the same.
